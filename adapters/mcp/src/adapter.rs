@@ -1,8 +1,8 @@
 //! A live connection as an adapter.
 //!
-//! Owns the life of the connection and the way of one call through it. Does not connect (`connector`) and never tries again.
-//! Invariants: a call is sent at most once, and answers within its time. Its session is there before it is dispatched: what was begun for it
-//! is its seat, and a call without one is not sent where the server keeps sessions.
+//! Owns the life of the connection and the course of one call through it. Does not connect (`connector`) and never retries.
+//! Invariants: a call is sent at most once, and answers within its time. Its session exists before it is dispatched: its seat is a turn in
+//! that session, and a call without one is not sent if the server keeps sessions.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ use crate::{
 /// A connection to one MCP server.
 pub(crate) struct McpAdapter {
     link: Link,
-    /// Those of callers; none where the server keeps no sessions: then there is nothing that could be shared.
+    /// The callers' sessions; `None` if the server keeps none: then there is nothing that could be shared.
     sessions: Option<Arc<Sessions>>,
     limits: LimitsFile,
     contract: Option<Arc<Contract>>,
@@ -65,7 +65,7 @@ impl McpAdapter {
             .capabilities
             .iter()
             .filter_map(|(name, capability)| {
-                // A schema that cannot be enforced costs a note on a result, nothing else.
+                // An output schema that cannot be enforced only causes a note on the result.
                 let schema = ArgumentSchema::compile(capability.output_schema.as_ref()?).ok()?;
                 Some((name.clone(), schema))
             })
@@ -79,7 +79,7 @@ impl McpAdapter {
         Self { link, sessions: None, limits, contract: None, output_schemas }
     }
 
-    /// What is listed, unless that takes longer than a connection may take to come up.
+    /// The listing, unless it takes longer than a connection may take to come up.
     async fn in_time<T>(
         &self,
         listing: impl Future<Output = Result<T, AdapterError>>,
@@ -118,7 +118,7 @@ impl McpAdapter {
         Ok(Some(turn))
     }
 
-    /// Sends the call in the session that was begun for its owner, if the server keeps sessions.
+    /// Sends the call in its owner's session, if the server keeps sessions.
     async fn send(
         &self,
         prepared: Prepared,
@@ -133,7 +133,7 @@ impl McpAdapter {
         };
         let link = turn.as_ref().and_then(Turn::link).unwrap_or(&self.link);
         let (request, listening) = (prepared.request, Duration::from_millis(prepared.listen_ms));
-        // A call that is listened for is not cancelled before: a server that heeds it would never say what it has done.
+        // A call that is still listened for is not cancelled yet: a server that complies would never report what it has done.
         let until = deadline.checked_add(listening).unwrap_or(deadline);
         let answer = async {
             match request {
@@ -161,7 +161,7 @@ impl McpAdapter {
         outcome
     }
 
-    /// Asks about `token`; a tool that is no longer what was reviewed is not called.
+    /// Probes for `token`; a tool that is no longer as reviewed is not called.
     async fn ask(
         &self,
         plan: &Plan<'_>,
@@ -173,7 +173,7 @@ impl McpAdapter {
             return None;
         }
         let with_secret = contract.credential.as_ref().is_some_and(|one| one.secret.is_some());
-        // Where the contract has no secret, questions are asked as bare as lists are.
+        // If the contract has no secret, probes are sent without credentials, as lists are.
         let turn = match self.sessions.as_ref().filter(|_| with_secret) {
             Some(sessions) => Some(sessions.for_questions().await.ok()?),
             None => None,
@@ -210,7 +210,7 @@ impl McpAdapter {
     }
 
     fn judge_fault(&self, fault: Fault, capability: &Capability) -> Outcome {
-        // An error about a resource or a prompt is the answer to the question for it: its caller is told which.
+        // An error about a resource or a prompt is the answer to its request: the caller gets to know which.
         let is_answer = capability.feature().is_some() && matches!(fault, Fault::Reported { .. });
         if !capability.is_write_class()
             && !is_answer
@@ -294,7 +294,7 @@ impl Adapter for McpAdapter {
         let asked = inquiry.capability.capability();
         let plan = probe::plan(contract, asked)
             .filter(|_| *inquiry.capability.adapter() == contract.adapter && self.link.is_alive());
-        // MCP itself has no way to ask: without a plan in the contract nobody knows.
+        // MCP itself has no way to probe: without a plan in the contract nobody knows.
         let Some(plan) = plan else { return Probe::Unknown };
         let limit = Duration::from_millis(inquiry.timeout_ms.min(plan.plan.timeout_ms));
         let answer = timeout(limit, self.ask(&plan, contract, &inquiry.token)).await;

@@ -17,7 +17,7 @@ use placet_types::{
 
 use crate::text::whole;
 
-/// The most sources that are named.
+/// The most sources of an answer.
 const CITATIONS_MAX: usize = 100;
 /// The longest address of a source.
 const URI_BYTES_MAX: usize = 2_048;
@@ -66,7 +66,7 @@ pub(crate) fn of_structured(structured: &Value, bytes_max: u64) -> Answer {
     Answer { output, ..Answer::default() }
 }
 
-/// The answer of a call that happened, when its target does not tell with which result.
+/// The answer for a call that happened, if its target does not report the result.
 pub(crate) fn of_unknown_content() -> Answer {
     let note = "the target says that it happened, and not with which result".to_owned();
     Answer { output: output(None, None, &[note]), ..Answer::default() }
@@ -105,7 +105,7 @@ fn withheld(why: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": format!("[result withheld: {why}]") }], "withheld": true })
 }
 
-/// What is said, or that it cannot be kept.
+/// The content, or a note that it cannot be kept.
 pub(crate) fn kept_or_withheld(said: &Value, bytes_max: u64) -> Value {
     keep(said, bytes_max).unwrap_or_else(|why| withheld(&why))
 }
@@ -122,7 +122,7 @@ fn keep(value: &Value, bytes_max: u64) -> Result<Value, String> {
     check_value(value, &limits).map_err(|error| whole(&error.to_string()))
 }
 
-/// What the server says that the call cost; else why that is not taken.
+/// The call's cost as the server reports it, or why the report is not accepted.
 fn cost_of(result: &CallToolResult) -> Result<Option<u64>, String> {
     let Some(said) = result.meta.as_ref().and_then(|meta| meta.0.get(COST_META)) else {
         return Ok(None);

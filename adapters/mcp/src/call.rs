@@ -1,7 +1,7 @@
 //! One dispatch as one `tools/call`, or as one request for what a server offers besides tools.
 //!
-//! Owns the request and the name of what a write changes. Invariant: the arguments are the permitted ones, unchanged but for the
-//! one argument that the contract gives to the dispatch token.
+//! Owns the request and the name of what a write changes. Invariant: the arguments are the permitted ones, unchanged except for
+//! the one argument that the contract assigns to the dispatch token.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::{
     listener::ProgressOf,
 };
 
-/// Arguments that name what a call works on, most telling first.
+/// Arguments that name the subject of a call, most telling first.
 const SUBJECTS: [&str; 7] = ["path", "uri", "url", "id", "name", "destination", "key"];
 /// The longest such value that is shown.
 const SUBJECT_BYTES_MAX: usize = 256;
@@ -35,9 +35,9 @@ const SUBJECT_BYTES_MAX: usize = 256;
 /// What is asked of the server.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// To call a tool.
+    /// A call of a tool.
     Tool(Box<ToolCall>),
-    /// For something else that it offers.
+    /// A request for another feature.
     Feature(Box<ClientRequest>, RequestMetaObject),
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn capability<'a>(
         })
 }
 
-/// Puts the call together.
+/// Builds the request of a call.
 pub(crate) fn prepare(
     capability: &Capability,
     dispatch: &Dispatch,
@@ -133,7 +133,7 @@ fn meta(
     RequestMetaObject(meta)
 }
 
-/// What a successful write changed: the capability, and what its arguments plainly name. MCP has no better answer.
+/// What a successful write changed: the capability, and the subject that its arguments name. MCP offers nothing better.
 fn mutation(capability: &Capability, args: &Map<String, Value>) -> Mutation {
     let id = &capability.id;
     let target = match subject(capability, args) {
@@ -147,7 +147,7 @@ fn subject<'a>(
     capability: &Capability,
     args: &'a Map<String, Value>,
 ) -> Option<(&'static str, &'a str)> {
-    // What cannot be told from a secret is not shown.
+    // A value that might be a secret is not shown.
     let schema = capability.arguments.as_ref().ok()?;
     let sensitive = schema.sensitive_pointers(&Value::Object(args.clone()));
     SUBJECTS.into_iter().find_map(|argument| {

@@ -30,8 +30,8 @@ use crate::{
 use crate::settings::message_bytes_max;
 pub use crate::settings::{Endpoint, McpSettings, SecretLookup, SecretVersions, SessionLimits};
 
-/// What the contract of a child process asks to be confined and nothing on this machine confines, as words for a person (`which files it reads
-/// and changes`). Empty for other transports, and where all of it is confined.
+/// The confinement that the contract of a child process asks for and that nothing on this machine enforces, as text for people (`which
+/// files it reads and changes`). Empty for other transports, and if everything is enforced.
 #[must_use]
 pub fn not_confined(transport: &TransportFile) -> Vec<&'static str> {
     match transport {
@@ -44,7 +44,7 @@ pub fn not_confined(transport: &TransportFile) -> Vec<&'static str> {
     }
 }
 
-/// Where the program of a child process is, without starting it; `None` for other transports.
+/// The path of a child process's program, without starting it; `None` for other transports.
 ///
 /// # Errors
 /// [`AdapterError::Misconfigured`] when there is no such program.
@@ -67,7 +67,7 @@ pub struct Connected {
     pub adapter: Box<dyn Adapter>,
     /// The protocol version that was negotiated, as a contract pins it.
     pub protocol_version: String,
-    /// What the server calls itself; not to be trusted.
+    /// The server's name for itself; not to be trusted.
     pub server: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl McpConnector {
         Self { settings: Arc::new(settings) }
     }
 
-    /// Connects without a pinned version and says which was negotiated: the newest that the server's way of starting allows.
+    /// Connects without a pinned version and returns which was negotiated: the newest that the server's transport permits.
     ///
     /// # Errors
     /// [`AdapterError`] when it cannot; nothing had an effect then.
@@ -138,7 +138,7 @@ impl McpConnector {
         Ok(Connected { adapter: Box::new(adapter), protocol_version, server })
     }
 
-    /// One handshake within the time a connection may take.
+    /// One handshake, within the time for a connection.
     async fn open(
         &self,
         endpoint: &Endpoint,
@@ -234,7 +234,7 @@ impl Connector for McpConnector {
             tracing::warn!(adapter = %endpoint.adapter, stderr, "the server failed to start");
         }
         let Opened { link, http } = opened?;
-        // What a server does not tell apart by sessions it tells apart by the credential of each call.
+        // A server without sessions distinguishes callers by the credential of each call.
         let sessions = http.filter(|(http, _)| http.has_session()).map(|(http, listener)| {
             let settings = Arc::clone(&self.settings);
             let version = version.clone();
@@ -245,13 +245,13 @@ impl Connector for McpConnector {
     }
 }
 
-/// A connection that has come up, and what further sessions over HTTP need.
+/// An established connection, and what further sessions over HTTP need.
 struct Opened {
     link: Link,
     http: Option<(EgressHttp, Listener)>,
 }
 
-/// Which negotiated versions will do.
+/// Which negotiated versions are acceptable.
 #[derive(Debug, Clone, Copy)]
 enum Agreement {
     Exact,

@@ -1,7 +1,7 @@
-//! What a failure of the connection says about a call.
+//! What a failure of the connection means for a call.
 //!
 //! Owns the line between «nothing happened» and «unknown». Invariant: a failure counts as
-//! «nothing happened» only if no complete message can have reached the server. What a server answers to a call that may have an effect is
+//! «nothing happened» only if no complete message can have reached the server. A server's answer to a call that may have an effect is
 //! passed on as it is: its contract says what it means.
 
 mod http;
@@ -20,8 +20,8 @@ use placet_types::contract::not_executed::HttpError;
 pub(crate) use self::{http::HttpFault, stdio::StdioFault};
 use crate::text::whole;
 
-/// JSON-RPC and MCP errors that are defined as refusals of a request. Servers give them after an effect as well, so they count for what has
-/// none only.
+/// JSON-RPC and MCP errors that are defined as refusals of a request. Servers send them after an effect as well, so they count only for
+/// messages without one.
 const REFUSALS: [ErrorCode; 5] = [
     ErrorCode::METHOD_NOT_FOUND,
     ErrorCode::INVALID_PARAMS,
@@ -30,36 +30,36 @@ const REFUSALS: [ErrorCode; 5] = [
     ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
 ];
 
-/// HTTP statuses that are defined as refusals of a request; as with [`REFUSALS`].
+/// HTTP statuses that are defined as refusals of a request; see [`REFUSALS`].
 const REFUSAL_STATUSES: [u16; 12] = [400, 401, 403, 404, 405, 406, 411, 413, 414, 415, 429, 431];
 
-/// What a failure says about the message it happened to.
+/// What a failure means for its message.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// nothing happened.
+    /// Nothing happened.
     Nothing(AdapterError),
-    /// The server answered the message with a status of failure.
+    /// The server answered the message with a failure status.
     Status {
         /// The status, and what came with it.
         answer: HttpError,
-        /// What it says, where it means that the message was refused.
+        /// The error, if the message was refused.
         error: AdapterError,
     },
     /// The server answered the message with an error of its own.
     Reported {
         /// The code.
         code: i32,
-        /// What it says, made printable, and whole.
+        /// Its text, made printable, uncut.
         message: String,
     },
-    /// The server answered with something that is no answer; it may have happened.
+    /// The server's answer is invalid; the message may have had an effect.
     InvalidResponse(String),
-    /// It may have happened.
+    /// The message may have had an effect.
     Perhaps(String),
 }
 
 impl Fault {
-    /// The refusal that it is, where the message has no effect: there, a server is believed that it has refused it.
+    /// The refusal, for a message without effects: there the server is believed.
     pub(crate) fn as_refusal(&self) -> Option<AdapterError> {
         match self {
             Self::Nothing(error) => Some(error.clone()),
@@ -73,7 +73,7 @@ impl Fault {
         }
     }
 
-    /// The fault as an error of something that has no effects.
+    /// The fault as an error of a message without effects.
     pub(crate) fn into_handshake_error(self) -> AdapterError {
         if let Some(refusal) = self.as_refusal() {
             return refusal;
@@ -90,7 +90,7 @@ impl Fault {
     }
 }
 
-/// The fault that a failed request amounts to.
+/// The fault for a failed request.
 pub(crate) fn of_request(error: &ServiceError) -> Fault {
     if let ServiceError::McpError(error) = error {
         return of_answer(error);
@@ -104,7 +104,7 @@ pub(crate) fn of_request(error: &ServiceError) -> Fault {
     Fault::Perhaps("the connection ended before the answer".to_owned())
 }
 
-/// The fault that a failed sending amounts to.
+/// The fault for a failed send.
 pub(crate) fn of_transport(error: &DynamicTransportError) -> Fault {
     if let Some(fault) = error.error.downcast_ref::<StdioFault>() {
         return fault.meaning();
@@ -124,12 +124,12 @@ pub(crate) fn is_unreached(error: &ServiceError) -> bool {
     matches!(fault, Some(StreamableHttpError::Client(fault)) if fault.is_unreached())
 }
 
-/// The fault that an error of the server's own amounts to.
+/// The fault for an error that the server reported.
 pub(crate) fn of_answer(error: &ErrorData) -> Fault {
     Fault::Reported { code: error.code.0, message: whole(&error.message) }
 }
 
-/// What a server says that answered with an error of its own.
+/// The text of an error that the server reported.
 pub(crate) fn of_words(code: i32, message: &str) -> AdapterError {
     AdapterError::Refused(format!("code {code}: {message}"))
 }

@@ -1,8 +1,8 @@
 //! What a server offers besides tools: resources, prompts and completions.
 //!
-//! Owns the request of each, the reading of its answer, and the lists. Does not judge who may ask: the calls are dispatched as calls of tools
-//! are. Invariants: a server that does not declare a feature is not asked for it; of what a server lists, only what can be read by people and
-//! kept within limits is passed on, and nothing that a client would fetch (icons) or trust (annotations, `_meta`).
+//! Owns the request of each, the parsing of its answer, and the lists. Does not judge who may ask: the calls are dispatched like calls of
+//! tools. Invariants: a server that does not declare a feature is not asked for it; from a server's lists, only items that people can read
+//! and that are within limits are passed on, and nothing that a client would fetch (icons) or trust (annotations, `_meta`).
 
 use rmcp::{
     model::{
@@ -33,7 +33,7 @@ const ITEMS_MAX: usize = 1_000;
 const PAGES_MAX: usize = 100;
 /// The most bytes of one list that are passed on.
 const LIST_BYTES_MAX: usize = 1024 * 1024;
-/// The most values that complete an argument (MCP).
+/// The most completions of an argument (MCP).
 const VALUES_MAX: usize = 100;
 
 /// Whether a server declares a feature.
@@ -45,7 +45,7 @@ pub(crate) const fn declares(server: &ServerCapabilities, feature: Feature) -> b
     }
 }
 
-/// The features of a server, as capabilities of it.
+/// The features of a server as its capabilities.
 pub(crate) fn offered(server: &ServerCapabilities) -> Vec<LiveTool> {
     let features = Feature::ALL.into_iter().filter(|feature| declares(server, *feature));
     features.map(Feature::definition).collect()
@@ -107,7 +107,7 @@ fn text(args: &Map<String, Value>, name: &str) -> Result<String, AdapterError> {
     })
 }
 
-/// What travels with a message that is a call of a tool, or asks for a feature.
+/// The extensions of a message that calls a tool or requests a feature.
 pub(crate) fn extensions_of(message: &ClientJsonRpcMessage) -> Option<&Extensions> {
     let ClientJsonRpcMessage::Request(request) = message else { return None };
     if let ClientRequest::CallToolRequest(call) = &request.request {
@@ -123,7 +123,7 @@ pub(crate) fn extensions_of(message: &ClientJsonRpcMessage) -> Option<&Extension
     }
 }
 
-/// What a result says; nothing, if it is none of this feature.
+/// The answer in a result; `None` if the result is not of this feature.
 pub(crate) fn answer_of(feature: Feature, result: &ServerResult, bytes_max: u64) -> Option<Answer> {
     let mut citations = Vec::new();
     let said = match (feature, result) {
@@ -145,7 +145,7 @@ pub(crate) fn answer_of(feature: Feature, result: &ServerResult, bytes_max: u64)
     Some(Answer { output, citations, ..Answer::default() })
 }
 
-/// What a server lists at this moment, in its order: what can be passed on, up to the limits.
+/// The server's current list, in its order: what can be passed on, within the limits.
 pub(crate) async fn list(
     peer: &Peer<RoleClient>,
     what: Listing,
@@ -207,7 +207,7 @@ fn asking(what: Listing, params: PaginatedRequestParams) -> ClientRequest {
     }
 }
 
-/// One page; an item that is not usable is none.
+/// One page; unusable items are `None`.
 struct Page {
     items: Vec<Option<Value>>,
     next: Option<String>,
@@ -272,15 +272,15 @@ fn prompt(of: &Prompt) -> Option<Value> {
     Some(item.into())
 }
 
-/// The largest whole number that every reader of JSON takes for the same.
+/// The largest whole number that all JSON readers agree on.
 const SAFE_INTEGER_MAX: u64 = 9_007_199_254_740_991;
 
-/// An item of a list, from what of it people can read.
+/// An item of a list, made of what people can read of it.
 #[derive(Default)]
 struct Item(Map<String, Value>);
 
 impl Item {
-    /// What identifies it: without it there is no item.
+    /// Its identification: without it there is no item.
     fn must(&mut self, key: &str, text: &str, bytes_max: usize) -> Option<()> {
         if text.is_empty() || text.len() > bytes_max || text.contains(is_hidden) {
             let text = printable(text, 128);
@@ -291,7 +291,7 @@ impl Item {
         Some(())
     }
 
-    /// What describes it; what hides characters, or is too long, is not passed on.
+    /// Its description; text that hides characters, or is too long, is left out.
     fn may(&mut self, title: Option<&str>, description: Option<&str>, mime_type: Option<&str>) {
         let is_line = |text: &&str| text.len() <= NAME_BYTES_MAX && !text.contains(is_hidden);
         let is_text = |text: &&str| {

@@ -1,7 +1,7 @@
 //! The start of a connection: `initialize`, or `server/discover` from revision 2026-07-28 on.
 //!
 //! Owns which revisions are supported and what a failed start means. Does not compare the result with a contract: the connector
-//! does. Invariant: nothing is called during a handshake, so a failure never leaves an effect in doubt.
+//! does. Invariant: no tool is called during a handshake, so a failure never leaves an effect in doubt.
 
 use rmcp::{
     model::{ErrorCode, ProtocolVersion},
@@ -28,7 +28,7 @@ pub(crate) const SUPPORTED: [ProtocolVersion; 5] = [
     ProtocolVersion::V_2024_11_05,
 ];
 
-/// A connection that has come up.
+/// An established connection.
 pub(crate) type Service = RunningService<RoleClient, Listener>;
 
 /// Performs the handshake of `version`.

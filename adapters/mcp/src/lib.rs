@@ -1,8 +1,8 @@
 //! MCP servers as adapters: child processes over stdio, and streamable HTTP.
 //!
 //! Owns the connection to one MCP server, the listing of what it offers, and the translation of one dispatch into one `tools/call`,
-//! `resources/read`, `prompts/get` or `completion/complete`, and of its answer into an outcome. Does not decide who may call, keeps no secret, and opens no socket itself: HTTP goes
-//! through `placet-egress`.
+//! `resources/read`, `prompts/get` or `completion/complete`, and of its answer into an outcome. Does not decide who may call, keeps no
+//! secret, and opens no socket itself: HTTP goes through `placet-egress`.
 //!
 //! Invariants, written as absences:
 //! - nothing of `rmcp` is in a public signature;

@@ -34,21 +34,21 @@ use crate::{
     stdio::child::ChildHandle,
 };
 
-/// How long a connection may take to say goodbye: rmcp waits for answers in flight, then ends the session.
+/// How long closing a connection may take: rmcp waits for answers in flight, then ends the session.
 const CLOSE_WAIT: Duration = Duration::from_secs(8);
-/// How long the news that nobody waits any more may take.
+/// How long notifying the server of a cancellation may take.
 const CANCEL_WAIT: Duration = Duration::from_secs(2);
-/// The pause before a subscription that ended is made again.
+/// The pause before an ended subscription is renewed.
 const RESUBSCRIBE_PAUSE: Duration = Duration::from_secs(5);
 
 /// A connection and what belongs to it.
 pub(crate) struct Link {
     peer: Peer<RoleClient>,
-    /// `None` once closed. A tokio mutex, because it is held while the connection says goodbye.
+    /// `None` once closed. A tokio mutex, because it is held while the connection is closed.
     service: Mutex<Option<Service>>,
-    /// The way of calls that need not go by way of the service.
+    /// The path of calls that can bypass the service.
     direct: Option<Direct>,
-    /// Read by every call on that way. The end of the connection waits for those that are under way.
+    /// Read-locked by every call on that path. Closing the connection waits for running ones.
     calls: RwLock<()>,
     generation: Arc<AtomicU64>,
     closed: Arc<AtomicBool>,
@@ -71,17 +71,17 @@ impl Link {
         Self { peer, service, direct, calls, generation, closed, child, subscription }
     }
 
-    /// The same over HTTP, where calls need not go by way of the service.
+    /// The same over HTTP, where calls can bypass the service.
     pub(crate) fn over(mut self, http: &EgressHttp, listener: &Listener) -> Self {
         let info = self.peer.peer_info();
         self.direct = info.and_then(|info| Direct::over(http, listener, &info.protocol_version));
         self
     }
 
-    /// Makes a call, which is not sent any more after `deadline`; the answer may take longer.
+    /// Makes a call, which is not sent after `deadline`; the answer may take longer.
     ///
     /// # Errors
-    /// What the failure says about the call. Nothing happened where the connection does not take it.
+    /// What the failure means for the call. Nothing happened if the connection does not accept it.
     pub(crate) async fn call(
         &self,
         call: ToolCall,
@@ -101,7 +101,7 @@ impl Link {
         self.ask(request, meta, deadline).await
     }
 
-    /// Makes a request by way of the service, which is not sent any more after `deadline`; the answer may take longer.
+    /// Makes a request through the service, which is not sent after `deadline`; the answer may take longer.
     ///
     /// # Errors
     /// As for a call.
@@ -122,7 +122,7 @@ impl Link {
         answer.map_err(|error| Unanswered::Failed(failure::of_request(&error)))
     }
 
-    /// What the server said in the handshake.
+    /// The server's part of the handshake.
     pub(crate) fn peer_info(&self) -> Result<Arc<ServerPeerInfo>, AdapterError> {
         self.peer.peer_info().ok_or_else(|| {
             AdapterError::InvalidResponse("its handshake says nothing of itself".to_owned())
@@ -133,7 +133,7 @@ impl Link {
         self.closed.store(true, Ordering::Release);
         let _ended = timeout(CLOSE_WAIT, self.calls.write()).await.is_ok();
         if let Some(mut service) = self.service.lock().await.take() {
-            // Whether it was in time or panicked: what follows ends it.
+            // Even if that timed out or panicked: what follows ends it.
             let _ended = service.close_with_timeout(CLOSE_WAIT).await.is_ok();
         }
         if let Some(child) = &self.child {
@@ -164,7 +164,7 @@ impl Drop for Link {
     }
 }
 
-/// From revision 2026-07-28 on, changes of the tool list are announced only to those who ask.
+/// From revision 2026-07-28 on, changes of the tool list are announced only to subscribers.
 fn subscribe(peer: &Peer<RoleClient>, generation: &Arc<AtomicU64>) -> Option<JoinHandle<()>> {
     let info = peer.peer_info()?;
     let announces =
@@ -182,7 +182,7 @@ fn subscribe(peer: &Peer<RoleClient>, generation: &Arc<AtomicU64>) -> Option<Joi
                         generation.fetch_add(1, Ordering::AcqRel);
                     }
                 }
-                // What happened since is not known.
+                // Changes since then are not known.
                 generation.fetch_add(1, Ordering::AcqRel);
             }
             sleep(RESUBSCRIBE_PAUSE).await;
@@ -198,7 +198,7 @@ pub(crate) enum Unanswered {
     Failed(Fault),
 }
 
-/// A request whose answer has not come. Who lets go of it before tells the server that nobody waits any more.
+/// A request whose answer has not come. Dropping it notifies the server of the cancellation.
 pub(crate) struct Asked(Option<RequestHandle<RoleClient>>);
 
 impl Asked {

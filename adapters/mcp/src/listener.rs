@@ -1,9 +1,9 @@
 //! Our side of a connection: what we say about ourselves, and what a server may ask of us.
 //!
-//! Owns the count of announced changes of the tool list, and who hears of the progress of which request. Invariants: what a server tells before
-//! its answer is heard before the answer; a server gets an answer to `ping` and to nothing else. Sampling, elicitation and roots would let a
-//! server speak to the caller's model, to a person, or of the caller's files behind the back of policy, so they are refused, which the handshake
-//! says and the log notes.
+//! Owns the count of announced changes of the tool list, and who receives the progress of which request. Invariants: what a server sends
+//! before its answer is handled before the answer; a server gets an answer to `ping` and to nothing else. Sampling, elicitation and roots
+//! would let a server reach the caller's model, a person or the caller's files behind the back of policy, so they are refused; the
+//! handshake says so and the log notes it.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ const GENERATIONS_PER_CONNECTION: u64 = 1 << 32;
 
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
-/// Hears what a server sends by itself.
+/// Handles what a server sends unasked.
 #[derive(Debug, Clone)]
 pub(crate) struct Listener {
     adapter: AdapterName,
@@ -47,7 +47,7 @@ pub(crate) struct Listener {
     heard: Arc<Mutex<HashMap<ProgressToken, Weak<ProgressOf>>>>,
 }
 
-/// Who hears of the progress of a call.
+/// The receiver of the progress of a call.
 #[derive(Debug)]
 pub(crate) struct ProgressOf {
     pub(crate) call: ToolCallId,
@@ -75,7 +75,7 @@ impl Listener {
         Self { heard: Arc::default(), ..self.clone() }
     }
 
-    /// Has the progress of a request heard for as long as somebody holds `of`.
+    /// Forwards the progress of a request as long as somebody holds `of`.
     pub(crate) fn hear(&self, token: ProgressToken, of: &Arc<ProgressOf>) {
         let mut heard = self.heard.lock();
         heard.retain(|_, of| of.strong_count() > 0);
@@ -89,12 +89,12 @@ impl Listener {
 }
 
 impl Listener {
-    /// What a server is told that asks for something.
+    /// The reply to a request of a server.
     pub(crate) fn reply(&self, request: &ServerRequest) -> Result<ClientResult, ErrorData> {
         if matches!(request, ServerRequest::PingRequest(_)) {
             return Ok(ClientResult::empty(()));
         }
-        // Not the parameters: they are the server's words.
+        // Without the parameters: they are the server's text.
         let method = match request {
             ServerRequest::CreateMessageRequest(_) => "sampling/createMessage",
             ServerRequest::ElicitRequest(_) => "elicitation/create",
@@ -106,7 +106,7 @@ impl Listener {
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, why, None))
     }
 
-    /// Takes note of what a server tells.
+    /// Handles a notification of a server.
     pub(crate) fn note(&self, notification: &ServerNotification) {
         if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
             self.generation.fetch_add(1, Ordering::AcqRel);
@@ -116,7 +116,7 @@ impl Listener {
         }
     }
 
-    /// Passes numbers on, and not the server's words: nothing has checked these, as it does those of a result.
+    /// Forwards numbers, and not the server's text: unlike that of a result, it was not checked.
     fn progressed(&self, told: &ProgressNotificationParam) {
         let of = self.heard.lock().get(&told.progress_token).and_then(Weak::upgrade);
         if let Some(of) = of {
@@ -135,7 +135,7 @@ impl Service<RoleClient> for Listener {
         self.reply(&request)
     }
 
-    /// [`Heard`] has taken note of it.
+    /// [`Heard`] has handled it.
     async fn handle_notification(
         &self,
         _notification: ServerNotification,
@@ -149,7 +149,7 @@ impl Service<RoleClient> for Listener {
     }
 }
 
-/// A transport that has the progress of a request heard before it sends the request, and notes notifications as they are received: the SDK handles
+/// A transport that registers the progress of a request before sending it, and handles notifications as they are received: the SDK handles
 /// each in a task of its own, which an answer right after it may overtake.
 pub(crate) struct Heard<T> {
     pub(crate) transport: T,

@@ -32,7 +32,7 @@ const DEFINITION_LIMITS: JsonLimits = JsonLimits {
     nodes_max: 100_000,
 };
 
-/// Asks for every page.
+/// Requests every page.
 pub(crate) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<LiveTool>, AdapterError> {
     let garbled = |why: &str| Err(AdapterError::InvalidResponse(why.to_owned()));
     let mut tools = Vec::new();

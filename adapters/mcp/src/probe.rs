@@ -1,7 +1,7 @@
 //! Asking a server whether a token's effect happened.
 //!
-//! Owns the question, a `tools/call` of the tool that the contract names for it, and the reading of its answer. Invariants: only a tool
-//! that is declared read-only and still is what was reviewed is called; whatever is not plainly one of the declared states is unknown.
+//! Owns the probe, a `tools/call` of the tool that the contract names for it, and the parsing of its answer. Invariants: only a tool
+//! that is declared read-only and is still as reviewed is called; whatever is not clearly one of the declared states is unknown.
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, Extensions,
@@ -23,14 +23,14 @@ use crate::{
     http::Question,
 };
 
-/// What is asked about one capability.
+/// How one capability is probed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) plan: &'a ProbeFile,
     tool: &'a Capability,
 }
 
-/// How `capability` is asked, if it can be: its contract says how, and the tool for it may be called.
+/// How `capability` is probed, if it can be: its contract says how, and the tool for it may be called.
 pub(crate) fn plan<'a>(contract: &'a Contract, capability: &CapabilityName) -> Option<Plan<'a>> {
     let plan = contract.capabilities.get(capability)?.probe()?;
     let tool = contract.capabilities.get(&plan.tool)?;
@@ -40,13 +40,13 @@ pub(crate) fn plan<'a>(contract: &'a Contract, capability: &CapabilityName) -> O
 }
 
 impl Plan<'_> {
-    /// Whether the tool is still what was reviewed.
+    /// Whether the tool is still as reviewed.
     pub(crate) fn is_pinned(&self, contract: &Contract, live: &[LiveTool]) -> bool {
         let found = live.iter().find(|tool| tool.name == self.tool.tool);
         found.is_some_and(|tool| self.tool.pin == Some(tool.digest(&contract.adapter)))
     }
 
-    /// The question about `token`.
+    /// The probe for `token`.
     pub(crate) fn question(&self, token: &str) -> ClientRequest {
         let mut args = self.plan.args.clone();
         args.insert(self.plan.argument.clone(), Value::String(token.to_owned()));
@@ -58,7 +58,7 @@ impl Plan<'_> {
         ClientRequest::CallToolRequest(call)
     }
 
-    /// What an answer says; `keeping` is how results of the capability asked about are kept.
+    /// The result of a probe; `keeping` is for results of the probed capability.
     pub(crate) fn read(&self, result: &CallToolResult, keeping: Keeping<'_>) -> Probe {
         if result.is_error == Some(true) {
             return Probe::Unknown;
@@ -88,10 +88,10 @@ impl Plan<'_> {
             ResultForm::Structured if recorded.is_null() => None,
             ResultForm::Structured => Some(answer::of_structured(recorded, keeping.bytes_max)),
             ResultForm::CallResult => {
-                // Without content it is no result of a call, whatever else it is.
+                // Without content it is not a result of a call.
                 recorded.get("content")?.as_array()?;
                 let result: CallToolResult = serde_json::from_value(recorded.clone()).ok()?;
-                // An effect that happened and failed contradicts itself.
+                // An effect that happened and failed is a contradiction.
                 (result.is_error != Some(true)).then(|| answer::of_result(&result, keeping))
             }
         }

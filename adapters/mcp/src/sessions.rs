@@ -1,11 +1,11 @@
-//! The sessions of one connection with a server that keeps some: one for each owner of credentials.
+//! The sessions of one connection with a server that keeps sessions: one for each owner of credentials.
 //!
-//! Owns which call goes through which session, how many there are and when one ends. Does not know what a session is made of (`opening`) and
-//! posts no call. Not here: the contract's own session, which lists tools and hears announcements; the counting of places (`places`); and
-//! how the end of a beginning is told (`under_way`).
-//! Invariants: calls of two owners never share a session; a session that is over ends no call that is under way in another one, nor one that
-//! still is in it; there are never more than the limit says, but for those that are just being ended; what a server does not do for one
-//! owner is no failure for all, as long as it can be reached; a session is begun once for all who wait for it, any of them who gives up.
+//! Owns which call uses which session, how many there are and when one ends. Does not know what a session is made of (`opening`) and
+//! posts no call. Not here: the contract's own session, which lists tools and receives announcements; the counting of places (`places`);
+//! and how waiting calls learn of a result (`under_way`).
+//! Invariants: calls of two owners never share a session; the end of a session ends no call in another one, nor one still running in it;
+//! there are never more than the limit, except those that are just ending; a server's refusal towards one owner is no failure for all, as
+//! long as it can be reached; a session is begun once for all that wait for it, no matter which of them gives up.
 
 mod opening;
 mod places;
@@ -37,15 +37,15 @@ use crate::{
     settings::SessionLimits,
 };
 
-/// How long one that makes place for another may take to end.
+/// How long a session that makes room for another may take to end.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
-/// How long the end of a connection waits for its sessions.
+/// How long closing a connection waits for its sessions.
 const CLOSE_WAIT: Duration = Duration::from_secs(8);
 /// How many are ended at the same time.
 const CLOSED_AT_ONCE: usize = 16;
-/// How often a call looks for a session that is not over: once is enough, unless others end while it waits.
+/// How often a call looks for a live session: once is enough, unless sessions end while it waits.
 const LOOKS_MAX: usize = 3;
-/// How often it is looked which sessions are idle, or nearly have no credential any more.
+/// The longest interval between checks for sessions that are idle, or whose credential is about to expire.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// The sessions.
@@ -56,17 +56,17 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// None yet; every one is begun with `opener`.
+    /// None yet; each is begun by `opener`.
     pub(crate) fn new(opener: Opener, limits: SessionLimits) -> Arc<Self> {
         let sessions = Arc::new(Self { opener, limits, state: Mutex::default() });
         drop(tokio::spawn(sweep(Arc::downgrade(&sessions), limits.idle)));
         sessions
     }
 
-    /// The session for a call, begun with the call's own credential where there is none.
+    /// The session for a call, begun with the call's own credential if there is none.
     ///
     /// # Errors
-    /// Why there is none in the time that was given for it.
+    /// Why there is none within the given time.
     pub(crate) async fn for_call(
         self: &Arc<Self>,
         owner: SessionOwner,
@@ -75,13 +75,13 @@ impl Sessions {
     ) -> Result<Turn, AdapterError> {
         let entering = self.enter(Key::Owner(owner), || Speaker::callers(headers));
         timeout(given, entering).await.unwrap_or_else(|_elapsed| {
-            // The time of one caller says nothing about the server: only that of a connection does.
+            // One caller's deadline says nothing about the server: only that of a connection does.
             let why = "the server did not begin one in the time of the call".to_owned();
             Err(AdapterError::NoSession(why))
         })
     }
 
-    /// A session for one question, begun with the contract's own secret.
+    /// A session for one probe, begun with the contract's own secret.
     pub(crate) async fn for_questions(self: &Arc<Self>) -> Result<Turn, AdapterError> {
         self.enter(Key::Questions, || Speaker::contract(true)).await
     }
@@ -101,7 +101,7 @@ impl Sessions {
                     let progress = to_do.progress.clone();
                     let working =
                         Arc::clone(self).work(self.turn(turn.place), speaker(), to_do, pushed_out);
-                    // In a task of its own: it goes on for the owner's next call where this one gives up.
+                    // In a task of its own: if this call gives up, it continues for the owner's next call.
                     drop(tokio::spawn(working));
                     (progress.ended().await, true)
                 }
@@ -113,14 +113,14 @@ impl Sessions {
                     turn.session = Some(session);
                     return Ok(turn);
                 }
-                // What was seen once is one failure of the tool, however many waited for it.
+                // One observation is one failure of the tool, however many calls waited for it.
                 Err(Unready::Failed(AdapterError::Unavailable(why))) if !is_ours => {
                     return Err(AdapterError::NoSession(why));
                 }
                 Err(Unready::Failed(error)) => return Err(error),
                 Err(Unready::Stalled(why)) => return Err(self.hear(key, why)),
                 Err(Unready::OfCredential(error)) if is_ours => return Err(error),
-                // What was refused to another credential may be given to the one of this call, and is no fault of this one.
+                // Another credential was refused; that of this call may be accepted, and is not at fault.
                 Err(Unready::OfCredential(_)) => {
                     let why = "it was begun with other credentials, which were refused".to_owned();
                     last = AdapterError::NoSession(why);
@@ -133,7 +133,7 @@ impl Sessions {
         Err(last)
     }
 
-    /// Does what has to be done before calls go through a place, no matter who still waits for it, and tells those who do.
+    /// Does the pending task of a place, whether or not anybody still waits for it, and reports the result to those who do.
     async fn work(
         self: Arc<Self>,
         turn: Turn,
@@ -142,7 +142,7 @@ impl Sessions {
         pushed_out: Option<Arc<Session>>,
     ) {
         if let Some(one) = pushed_out {
-            // It counts until the server has heard of it.
+            // It counts until the server was told of its end.
             let _ended = timeout(PLACE_WAIT, ending(one)).await.is_ok();
         }
         let ToDo { task, teller, progress: _ } = to_do;
@@ -155,7 +155,7 @@ impl Sessions {
             }
         };
         self.note(turn.place, &ended);
-        // Given back before it is told: who hears of it may need the place.
+        // Returned before the result is reported: a waiting call may need the place.
         drop(turn);
         teller.tell(ended);
     }
@@ -176,7 +176,7 @@ impl Sessions {
         Turn { sessions: Arc::clone(self), place, session: None }
     }
 
-    /// Takes a place for a call: the owner's, a free one, or that of a session that is idle.
+    /// Takes a place for a call: the owner's, a free one, or that of an idle session.
     fn take(self: &Arc<Self>, key: Key) -> Result<Taken, AdapterError> {
         let mut state = self.lock();
         if state.is_closed {
@@ -203,7 +203,7 @@ impl Sessions {
         Ok(Taken { turn: self.turn(place), found, pushed_out })
     }
 
-    /// Begins no session any more, and ends those without a call; the others end with their last one.
+    /// Begins no more sessions, and ends those without a call; the others end with their last call.
     pub(crate) async fn close(&self) {
         let idle = {
             let mut state = self.lock();
@@ -222,11 +222,11 @@ impl Sessions {
 struct Taken {
     turn: Turn,
     found: Found,
-    /// Whose session has to end for it.
+    /// The session that has to end for it.
     pushed_out: Option<Arc<Session>>,
 }
 
-/// The use of a place by one call, or by what is under way in it; given back on drop.
+/// The use of a place by one call, or by its pending task; returned on drop.
 pub(crate) struct Turn {
     sessions: Arc<Sessions>,
     place: u64,
@@ -234,12 +234,12 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether it is in one of these sessions.
+    /// Whether it belongs to these sessions.
     pub(crate) fn is_in(&self, sessions: &Arc<Sessions>) -> bool {
         Arc::ptr_eq(&self.sessions, sessions)
     }
 
-    /// Whether its session has ended since.
+    /// Whether its session has ended.
     pub(crate) fn is_over(&self) -> bool {
         !self.session.as_ref().is_some_and(|session| session.is_alive())
     }
@@ -261,7 +261,7 @@ impl Drop for Turn {
 }
 
 async fn ending(session: Arc<Session>) {
-    // In a task of its own: it ends also where nobody waits for that any more.
+    // In a task of its own: it completes even if nobody waits for it any more.
     let _ended = tokio::spawn(async move { session.close().await }).await.is_ok();
 }
 
@@ -269,7 +269,7 @@ async fn end_all(sessions: Vec<Arc<Session>>) {
     stream::iter(sessions).for_each_concurrent(CLOSED_AT_ONCE, ending).await;
 }
 
-/// Ends what has been idle for too long, for as long as somebody has the sessions.
+/// Ends sessions that have been idle for too long, as long as `sessions` exists.
 async fn sweep(sessions: Weak<Sessions>, idle: Duration) {
     let every = idle.checked_div(4).unwrap_or(idle);
     let every = every.clamp(Duration::from_millis(10), SWEPT_EVERY);

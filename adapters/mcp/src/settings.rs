@@ -1,4 +1,4 @@
-//! What connections are made with: the settings that all of them share, and the endpoint of one.
+//! The settings of connections: those that all of them share, and the endpoint of one.
 //!
 //! Owns these forms and the limits of sessions and messages. Does nothing with them.
 
@@ -21,11 +21,11 @@ pub trait SecretLookup: Send + Sync + fmt::Debug {
     /// The secret called `name`. Does not block the thread, and ends in time also where its source does not answer.
     ///
     /// # Errors
-    /// Why it cannot be had, without any part of it.
+    /// Why it is not available, without any part of it.
     async fn secret(&self, name: &str) -> Result<SecretVersions, String>;
 }
 
-/// The versions of a secret that are live at the same time.
+/// The versions of a secret that are valid at the same time.
 #[derive(Debug, Clone)]
 pub struct SecretVersions {
     /// The one to use.
@@ -35,7 +35,7 @@ pub struct SecretVersions {
 }
 
 impl SecretVersions {
-    /// The version to try when a server has refused `used`: the newest, if there is a newer one by now, else the one before.
+    /// The version to try when a server has refused `used`: the newest, if it is a different one by now, else the previous one.
     #[must_use]
     pub fn other_than(self, used: &SecretString) -> Option<SecretString> {
         let is_other = |one: &SecretString| one.expose_secret() != used.expose_secret();
@@ -54,15 +54,15 @@ pub struct McpSettings {
     pub client_version: String,
     /// Secrets for the environment of child processes, and for servers that want a credential before they list their tools.
     pub secrets: Arc<dyn SecretLookup>,
-    /// Further trust roots for `https:`, and who we are to servers that ask for a certificate.
+    /// Additional trust roots for `https:`, and our certificates for servers that ask for one.
     pub trust: Trust,
     /// Our own listeners, which no contract can lead a call to.
     pub own_listeners: Vec<SocketAddr>,
-    /// How many sessions a connection over HTTP has with a server that keeps some.
+    /// The limits for sessions of a connection over HTTP.
     pub sessions: SessionLimits,
 }
 
-/// What is needed to reach a server for which there may be no contract yet.
+/// What is needed to connect to a server that may not have a contract yet.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// The adapter's name.
@@ -78,7 +78,7 @@ pub struct Endpoint {
 /// How many sessions a connection has with its server, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Sessions at the same time beside the contract's own; at least 1. One more than that takes the place of one that is idle, or there is none.
+    /// Concurrent sessions besides the contract's own; at least 1. A further one replaces an idle one, or fails.
     pub sessions_max: usize,
     /// After how long without a call one is ended.
     pub idle: Duration,
@@ -92,7 +92,7 @@ impl Default for SessionLimits {
     }
 }
 
-/// The longest message of a server that is read: a result above its limit is still told from garbage, and a list of a thousand
+/// The longest message of a server that is read: an oversized result can still be distinguished from garbage, and a list of a thousand
 /// tools fits.
 pub(crate) fn message_bytes_max(limits: &LimitsFile) -> usize {
     const LIST_BYTES_MAX: u64 = 8 * 1024 * 1024;

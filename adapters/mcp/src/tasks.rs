@@ -1,6 +1,6 @@
 //! Tools that can only be called as tasks (MCP 2025-11-25, `execution.taskSupport`).
 //!
-//! Owns how a tool list says so: rmcp does not read `execution`, so it is carried over into `_meta` before rmcp reads the message. Makes no
+//! Owns how a tool list declares them: rmcp does not read `execution`, so it is copied into `_meta` before rmcp reads the message. Makes no
 //! such calls.
 
 use std::borrow::Cow;

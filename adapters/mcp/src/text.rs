@@ -1,15 +1,16 @@
 //! Text from a server in a form that logs and messages can hold.
 //!
-//! Owns the shortening; which characters are escaped is [`placet_types::text`]'s. Invariants: what comes out has no control or text-direction character, so it cannot fake a
-//! line of a log; what secrets are still looked for in is not cut, since nobody would find what is left of one.
+//! Owns the shortening; which characters are escaped is [`placet_types::text`]'s. Invariants: its output has no control or
+//! text-direction character, so it cannot fake a line of a log; text still to be searched for secrets is not cut, as a part of one
+//! would not be found.
 
 use placet_types::text::is_hidden;
 
 /// The longest text of a server that is carried on.
 const WHOLE_BYTES_MAX: usize = 64 * 1024;
 
-/// The text with control and direction characters escaped, and nothing cut off: it is cut by the one who removes secrets. One that is too
-/// long for that is left out.
+/// The text with control and direction characters escaped, and uncut: it is cut after secrets were removed. A text that is too
+/// long is left out.
 pub(crate) fn whole(text: &str) -> String {
     if text.len() > WHOLE_BYTES_MAX {
         return format!("[{} bytes, which are too many to be shown]", text.len());

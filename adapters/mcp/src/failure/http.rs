@@ -1,6 +1,6 @@
 //! Why an HTTP exchange with a server failed.
 //!
-//! Owns what each failure says about the message, and in which words. Holds no text of a response.
+//! Owns what each failure means for the message, and its wording. Contains no text of a response.
 
 use placet_adapter::outcome::AdapterError;
 use placet_egress::EgressError;
@@ -14,10 +14,10 @@ pub(crate) enum HttpFault {
     /// It could not be made, or not completed.
     #[error("{0}")]
     Egress(#[from] EgressError),
-    /// The server answered with a status of failure.
+    /// The server answered with a failure status.
     #[error("the server answered with http status {}", .0.status)]
     Status(HttpError),
-    /// The server does not know our session any more: it says so with this status.
+    /// The server does not know our session any more, according to this status.
     #[error("the server has ended the session")]
     SessionEnded(u16),
     /// The server gave a session the number of another one that is in use.
@@ -26,19 +26,19 @@ pub(crate) enum HttpFault {
     /// The server did not begin the session in the time of that, or nobody waited for it any more.
     #[error("the server did not begin the session in time")]
     Late,
-    /// The stream that the answer would come over has ended.
+    /// The stream that would have brought the answer has ended.
     #[error("the stream of the session has ended")]
     StreamEnded,
-    /// The stream of an answer has ended before it, and cannot be taken up again.
+    /// The stream of an answer ended early, and cannot be resumed.
     #[error("the connection ended before the answer")]
     Cut,
-    /// The credential that the request would carry is over.
+    /// The request's credential has expired.
     #[error("the time of the credential is over")]
     CredentialOver,
-    /// The server answered with something that is no MCP.
+    /// The server's answer is not MCP.
     #[error("the answer is not usable: {0}")]
     Unusable(&'static str),
-    /// The request could not be put together.
+    /// The request could not be built.
     #[error("the request cannot be made: {0}")]
     NotMade(String),
 }
@@ -49,11 +49,11 @@ impl HttpFault {
         matches!(self, Self::Egress(error) if error.nothing_was_sent())
     }
 
-    /// What it says about the message.
+    /// What it means for the message.
     pub(crate) fn meaning(&self) -> Fault {
         let said = self.to_string();
         match self {
-            // As a server that finds it too large would say: no outage, no matter who made it so.
+            // Treated like a server's refusal because of size: no outage, no matter who refused it.
             Self::Egress(
                 EgressError::RequestTooLarge { .. } | EgressError::RequestUnusable { .. },
             ) => Fault::Nothing(AdapterError::Refused(said)),
@@ -80,7 +80,7 @@ impl HttpFault {
 fn of_status(status: u16, said: String) -> AdapterError {
     match status {
         401 => AdapterError::CredentialRefused(said),
-        // The server knows who asks, and will not: another credential of the same kind is no reason to ask again.
+        // The server knows the caller, and refuses: another credential of the same kind is no reason to retry.
         403 => AdapterError::Forbidden(said),
         429 | 503 => AdapterError::Unavailable(said),
         _ => AdapterError::Refused(said),

@@ -9,7 +9,7 @@ use super::Fault;
 /// Why a line could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StdioFault {
-    /// The pipe was closed before its first byte.
+    /// The pipe was closed before the first byte.
     #[error("the pipe to the server is closed")]
     NotWritten,
     /// The pipe broke within it.
@@ -18,7 +18,7 @@ pub(crate) enum StdioFault {
 }
 
 impl StdioFault {
-    /// What it says about the message.
+    /// What it means for the message.
     pub(crate) fn meaning(self) -> Fault {
         match self {
             Self::NotWritten => Fault::Nothing(AdapterError::Unavailable(self.to_string())),

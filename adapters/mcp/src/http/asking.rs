@@ -1,8 +1,8 @@
-//! Requests that are no calls: who speaks in them, and with what.
+//! Requests that are not calls: in whose name, and with which credential.
 //!
-//! Owns the speaker of a session and the way of its requests. Invariants: the contract's own session carries the contract's own secret or
-//! nothing, and never what was given to a call; a session of callers carries what its calls were given, and never the contract's secret, nor
-//! what is over, nor an earlier credential once it had a later one.
+//! Owns the speaker of a session and the course of its requests. Invariants: the contract's own session carries the contract's own secret
+//! or nothing, and never the credential of a call; a session of callers carries the credentials of its calls, and never the contract's
+//! secret, nor an expired one, nor an earlier one after a later one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,7 @@ use super::{
 use crate::failure::HttpFault;
 use crate::settings::SecretVersions;
 
-/// Who speaks in the requests of a session that are no calls.
+/// In whose name the requests of a session are made that are not calls.
 #[derive(Debug)]
 pub(crate) enum Speaker {
     /// The contract, for nobody in particular.
@@ -29,7 +29,7 @@ pub(crate) enum Speaker {
         /// Whether it shows its secret: from the start, or since the server has asked for it.
         shows_secret: AtomicBool,
     },
-    /// Those for whom the calls of the session are made, with the credential of the latest of them.
+    /// The owner of the session's calls, with the credential of the latest of them.
     Callers(Mutex<CallHeaders>),
 }
 
@@ -39,17 +39,17 @@ impl Speaker {
         Self::Contract { shows_secret: AtomicBool::new(shows_secret) }
     }
 
-    /// Those for whom a call with these headers is made.
+    /// The owner of a call with these headers.
     pub(crate) fn callers(call: &CallHeaders) -> Self {
         Self::Callers(Mutex::new(call.for_session()))
     }
 
-    /// The session goes on with the credential of a later call for the same owner.
+    /// Replaces the credential by that of a later call of the same owner.
     pub(crate) fn goes_on_with(&self, later: Self) {
         if let (Self::Callers(carried), Self::Callers(later)) = (self, later) {
             let later = later.into_inner();
             let mut carried = carried.lock();
-            // Of two calls at the same time, that with the earlier credential may come later.
+            // Of two concurrent calls, the one with the earlier credential may come later.
             let is_earlier = matches!((later.ends(), carried.ends()), (Some(a), Some(b)) if a < b);
             if !is_earlier {
                 *carried = later;
@@ -57,7 +57,7 @@ impl Speaker {
         }
     }
 
-    /// When the credential that it carries for callers is over.
+    /// When the callers' credential that it carries expires.
     pub(crate) fn ends(&self) -> Option<Instant> {
         let Self::Callers(carried) = self else { return None };
         carried.lock().ends()
@@ -69,7 +69,7 @@ impl Speaker {
 }
 
 impl EgressHttp {
-    /// Sends what is no call.
+    /// Sends a request that is not a call.
     pub(super) async fn ask(&self, request: &Outgoing) -> Result<Response<EgressBody>, HttpFault> {
         let shows_secret = match &self.own.speaker {
             Speaker::Contract { shows_secret } => shows_secret,
@@ -100,7 +100,7 @@ impl EgressHttp {
         Ok(self.target.client.stream(self.target.request(request, own)).await?)
     }
 
-    /// Sends what has no effect with the contract's credential; once more where the server knows another live version of it.
+    /// Sends a request without effects with the contract's credential; once more if the server accepts only another live version of it.
     pub(super) async fn ask_as_ourselves(
         &self,
         request: &Outgoing,
@@ -115,7 +115,7 @@ impl EgressHttp {
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        // Rotated while we asked, or here before there.
+        // Rotated in the meantime, or here earlier than there.
         let Some(other) = target.versions(name).await?.other_than(&used) else {
             return Ok(response);
         };
@@ -125,7 +125,7 @@ impl EgressHttp {
 }
 
 impl Target {
-    /// What a call was given, if this is the host that it is for, and its time is not over.
+    /// The headers of a call, if they are for this host and have not expired.
     pub(super) fn headers_of<'a>(&self, call: &'a CallHeaders) -> Result<&'a HeaderMap, HttpFault> {
         if call.ends().is_some_and(|ends| Instant::now() >= ends) {
             return Err(HttpFault::CredentialOver);
@@ -135,7 +135,7 @@ impl Target {
         })
     }
 
-    /// The contract's own secret, for requests that are no calls: what is minted is for a permitted call and goes nowhere else.
+    /// The contract's own secret, for requests that are not calls: a minted credential is for a permitted call and goes nowhere else.
     fn own_secret(&self) -> Option<(&CredentialFile, &str)> {
         let file = self.credential.as_ref()?;
         Some((file, file.secret.as_deref()?))
@@ -147,8 +147,8 @@ impl Target {
     }
 }
 
-/// The newest version that a header can hold, with that header, as calls are sent with it: one that is half written or has a line break
-/// too many keeps nobody from the version before it.
+/// The newest version that a header can hold, with that header, as for calls: a half-written version, or one with an extra line break,
+/// does not prevent the use of the previous one.
 fn usable(
     file: &CredentialFile,
     versions: SecretVersions,

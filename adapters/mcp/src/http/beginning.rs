@@ -1,8 +1,8 @@
 //! The beginning of a session over HTTP: in its time, and with nothing left of it at the server where nobody waits for it any more.
 //!
-//! Owns the time of the requests that a session begins with, and the end of what was begun for nobody. The library that makes the requests
-//! goes on with them when the handshake is let go of, and forgets a session that it could not finish. Does not perform the handshake.
-//! Invariant: a number that another session has is not ended.
+//! Owns the deadline of the requests that begin a session, and ends sessions begun for nobody. The library that makes the requests
+//! continues them when the handshake is dropped, and forgets a session that it could not finish. Does not perform the handshake.
+//! Invariant: a session id that another session has is not ended.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use tokio::{
 use super::EgressHttp;
 use crate::failure::HttpFault;
 
-/// How much longer than a connection may take the answer to a handshake is read, so that a session that comes a little too late is ended
-/// and not left there, and so that it is told by the one who waits that the server was too slow.
+/// How much longer than a connection may take the answer to a handshake is read, so that a slightly late session is ended instead of
+/// left behind, and so that the waiting side reports that the server was too slow.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// How long the end of a session that nobody has taken may take.
+/// How long ending an abandoned session may take.
 const END_WAIT: Duration = Duration::from_secs(5);
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
@@ -34,13 +34,13 @@ pub(super) struct Begun {
     is_given_up: bool,
 }
 
-/// A session at the server: its number, and the version that was asked for.
+/// A session at the server: its id, and the requested version.
 struct Numbered {
     number: Arc<str>,
     version: String,
 }
 
-/// The beginning of a session. Anyone who lets go of it before it is complete has what the server began, or begins a little later, ended.
+/// The beginning of a session. Dropping it before it is complete ends what the server has begun, or begins a little later.
 pub(crate) struct Beginning(Option<EgressHttp>);
 
 impl Beginning {
@@ -65,17 +65,17 @@ impl Drop for Beginning {
 }
 
 impl EgressHttp {
-    /// The number of the session that the server has begun, if it has given one.
+    /// The id of the session that the server has begun, if it assigned one.
     pub(super) fn number(&self) -> Option<Arc<str>> {
         self.own.begun().session.as_ref().map(|session| Arc::clone(&session.number))
     }
 
-    /// Held by the one who begins the session of this client.
+    /// The guard for beginning the session of this client.
     pub(crate) fn beginning(&self) -> Beginning {
         Beginning(Some(self.clone()))
     }
 
-    /// The answer that an exchange brings: to a message that begins a session, in the time of that.
+    /// The answer of an exchange: for a message that begins a session, within the deadline of that.
     pub(super) async fn in_time(
         &self,
         message: &ClientJsonRpcMessage,
@@ -91,7 +91,7 @@ impl EgressHttp {
         answer.map(|answer| self.heard(answer, begins))
     }
 
-    /// Each answer says that the server is there, and so does each event of one. Those that begin a session end with its time.
+    /// Each answer shows that the server is there, and so does each of its events. Those that begin a session end at its deadline.
     fn heard(
         &self,
         answer: StreamableHttpPostResponse,
@@ -116,7 +116,7 @@ impl EgressHttp {
         }
     }
 
-    /// The server has begun the session, with this number. Says whether anybody waits for it; if not, it is ended.
+    /// The server has begun the session, with this id. Returns whether anybody waits for it; if not, it is ended.
     pub(super) fn has_begun(&self, number: &str, version: &str) -> bool {
         let session = Numbered { number: Arc::from(number), version: version.to_owned() };
         let unwanted = {
@@ -142,7 +142,7 @@ impl EgressHttp {
             let version = HeaderValue::from_str(&session.version).ok();
             let headers: HashMap<HeaderName, HeaderValue> =
                 version.map(|version| (PROTOCOL_VERSION, version)).into_iter().collect();
-            // It goes where every request goes. What fails is in the log.
+            // It goes where every request goes. A failure is logged.
             let uri: Arc<str> = Arc::from(http.target.uri.to_string());
             let ending = http.delete_session(uri, session.number, None, headers);
             let _in_time = timeout(END_WAIT, ending).await.is_ok();
@@ -150,7 +150,7 @@ impl EgressHttp {
     }
 }
 
-/// Whether a message is one of those that a session begins with.
+/// Whether a message is one of those that begin a session.
 fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
     match message {
         ClientJsonRpcMessage::Request(request) => matches!(

@@ -1,8 +1,8 @@
-//! A `tools/call` that is posted by the task that makes it, and not by way of the tasks of the library that has begun its session.
+//! A `tools/call` that is posted by the calling task itself, and not through the tasks of the library that has begun its session.
 //!
-//! Owns the message of a call in an open session over streamable HTTP, and the reading of its answer: one document, or a stream of events up to
-//! the answer, which is taken up again where it breaks off. Does not begin or end sessions, and lists nothing. Invariants: a call is posted
-//! once; what is no answer to it ends as none; what the server says meanwhile is heard as on any other way.
+//! Owns the message of a call in an open session over streamable HTTP, and the reading of its answer: one document, or a stream of events
+//! up to the answer, which is resumed if it breaks off. Does not begin or end sessions, and lists nothing. Invariants: a call is posted
+//! once; an answer to something else does not count as its answer; other messages from the server are handled as on the usual path.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -42,28 +42,28 @@ use crate::{
 
 /// The requests of the library that has begun the session count from 0.
 const FIRST_ID: i64 = 1 << 30;
-/// How long the news that nobody waits any more may take.
+/// How long notifying the server of a cancellation may take.
 const CANCEL_WAIT: Duration = Duration::from_secs(2);
-/// How long a server may take to accept what it is told in reply to a request of its own.
+/// How long a server may take to accept a reply to a request of its own.
 const REPLY_WAIT: Duration = Duration::from_secs(2);
 /// How long the end of a stream whose answer was read is waited for, so that its connection can be used again.
 const END_WAIT: Duration = Duration::from_millis(50);
 
-/// What a server answers: a result, or an error of its own.
+/// The server's answer: a result, or an error of its own.
 type Said = Result<ServerResult, ErrorData>;
 
-/// The way of calls in one open session, or to a server that keeps none.
+/// The direct path of calls in one open session, or to a server without sessions.
 pub(crate) struct Direct {
     http: EgressHttp,
     listener: Listener,
-    /// Those of every message.
+    /// The headers of every message.
     headers: HeaderMap,
     next_id: AtomicI64,
 }
 
 impl Direct {
-    /// For a session that has begun with `version`. There is none over HTTP+SSE, whose answers come over the stream of the session, and for the
-    /// revisions in which every request says who sends it.
+    /// For a session that has begun with `version`. `None` over HTTP+SSE, whose answers come over the stream of the session, and for the
+    /// revisions in which every request identifies its sender.
     pub(crate) fn over(
         http: &EgressHttp,
         listener: &Listener,
@@ -83,10 +83,10 @@ impl Direct {
         Some(Self { http: http.clone(), listener: listener.clone(), headers, next_id })
     }
 
-    /// Makes a call. Who lets go of it before its answer has the server told that nobody waits any more.
+    /// Makes a call. Dropping it before its answer notifies the server of the cancellation.
     ///
     /// # Errors
-    /// What the failure says about the call.
+    /// What the failure means for the call.
     pub(crate) async fn call(
         &self,
         call: ToolCall,
@@ -136,7 +136,7 @@ impl Direct {
         }
         self.http.own.hear();
         if status == StatusCode::ACCEPTED {
-            // It takes the call and does not answer it: as one that never answers.
+            // The server accepts the call without answering it: treated as one that never answers.
             return future::pending().await;
         }
         if wire::is_type(response.headers(), "text/event-stream") {
@@ -151,7 +151,7 @@ impl Direct {
         said(message, id).ok_or(HttpFault::Unusable("it belongs to another request"))?
     }
 
-    /// Reads events up to the answer. A stream that has named an event is taken up again after it, as long as somebody waits.
+    /// Reads events up to the answer. A stream whose events have ids is resumed, as long as somebody waits.
     async fn read_events(&self, id: i64, mut events: Events) -> Result<Said, HttpFault> {
         let mut resumption = Resumption::default();
         loop {
@@ -207,7 +207,7 @@ impl Direct {
         Err(HttpFault::Cut)
     }
 
-    /// Hears what the server says before it answers.
+    /// Handles a message that the server sends before its answer.
     async fn hear(&self, message: Map<String, Value>) {
         match serde_json::from_value(Value::Object(message)) {
             Ok(ServerJsonRpcMessage::Notification(told)) => self.listener.note(&told.notification),
@@ -228,18 +228,18 @@ impl Direct {
     }
 }
 
-/// Where a stream of events is taken up again.
+/// The position from which a stream of events is resumed.
 #[derive(Debug, Default)]
 struct Resumption {
     last: Option<String>,
-    /// What the server wants to be waited.
+    /// The pause that the server requests.
     pause: Option<Duration>,
 }
 
-/// A call whose answer is waited for.
+/// A call that waits for its answer.
 struct Waited<'a> {
     peer: &'a Peer<RoleClient>,
-    /// Until it was answered.
+    /// `None` once it was answered.
     id: Option<i64>,
 }
 
@@ -261,7 +261,7 @@ fn as_json_rpc(text: &str) -> Option<Map<String, Value>> {
     (message.get("jsonrpc").and_then(Value::as_str) == Some("2.0")).then_some(message)
 }
 
-/// What a message says, if it answers the request with this id: some servers make a text of a number.
+/// The answer in a message, if it is for the request with this id: some servers turn a number into a text.
 fn said(mut message: Map<String, Value>, id: i64) -> Option<Result<Said, HttpFault>> {
     let is_of = match message.get("id")? {
         Value::Number(number) => number.as_i64() == Some(id),
@@ -279,7 +279,7 @@ fn said(mut message: Map<String, Value>, id: i64) -> Option<Result<Said, HttpFau
     })
 }
 
-/// A result; what is plainly that of a tool is not compared with every other form.
+/// A result; one that is clearly a tool's is not compared with every other form.
 fn result_of(result: Value) -> Option<ServerResult> {
     if result.get("content").is_some_and(Value::is_array) {
         let result: CallToolResult = serde_json::from_value(result).ok()?;

@@ -1,7 +1,7 @@
 //! The headers of one call: its trace and its credential.
 //!
-//! Owns how a credential becomes a header. Invariant: the credential of a call is on the requests of that call, on those that the session of
-//! its owner consists of, and on no other, and cannot be printed.
+//! Owns how a credential becomes a header. Invariant: the credential of a call is on the requests of that call, on those of its owner's
+//! session, and on no other, and cannot be printed.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret;
@@ -16,13 +16,13 @@ use placet_types::contract::credential::check_header;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// What one call adds to its requests. Travels with the message, so that it can be on no other.
+/// What one call adds to its requests. Travels with the message, so that it cannot be on another.
 #[derive(Debug, Clone)]
 pub(crate) struct CallHeaders {
     map: HeaderMap,
     /// The only origin that the credential may be sent to.
     origin: Option<String>,
-    /// When the credential is over.
+    /// When the credential expires.
     ends: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ impl CallHeaders {
     ) -> Result<Self, AdapterError> {
         let mut headers = HeaderMap::new();
         for (name, value) in [(TRACEPARENT, &trace.traceparent), (TRACESTATE, &trace.tracestate)] {
-            // A trace that cannot be sent is no reason not to call.
+            // An invalid trace is no reason not to call.
             if let Some(Ok(value)) = value.as_deref().map(HeaderValue::from_str) {
                 headers.insert(name, value);
             }
@@ -49,12 +49,12 @@ impl CallHeaders {
         Ok(Self { map: headers, origin, ends })
     }
 
-    /// When the credential is over.
+    /// When the credential expires.
     pub(super) const fn ends(&self) -> Option<Instant> {
         self.ends
     }
 
-    /// What of it goes with the other requests of its session: the credential, and not the trace.
+    /// The part that goes with the other requests of its session: the credential, without the trace.
     pub(super) fn for_session(&self) -> Self {
         let mut session = self.clone();
         session.map.remove(TRACEPARENT);
@@ -62,7 +62,7 @@ impl CallHeaders {
         session
     }
 
-    /// The headers, for a request to `origin`; none for a request to another one than the credential is for.
+    /// The headers, for a request to `origin`; `None` for another origin than the credential's.
     pub(super) fn map_for(&self, origin: &str) -> Option<&HeaderMap> {
         self.origin.as_deref().is_none_or(|bound| bound == origin).then_some(&self.map)
     }
@@ -75,7 +75,7 @@ pub(super) fn secret_header(
 ) -> Result<(HeaderName, HeaderValue), AdapterError> {
     let unusable =
         |why: &str| AdapterError::Misconfigured(format!("the credential's header {why}"));
-    // As every contract is checked when it is loaded; what is asked for here has to hold anyone who made it.
+    // Every contract is checked for this when it is loaded; here it also has to hold for contracts from elsewhere.
     check_header(name).map_err(|_problem| unusable("has a name that is not for credentials"))?;
     let name =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_error| unusable("has no usable name"))?;

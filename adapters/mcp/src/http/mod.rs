@@ -76,24 +76,24 @@ pub(crate) struct Question;
 type Http = StreamableHttpError<HttpFault>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
-/// The client of one session with the server, or of one connection to a server that has none.
+/// The client of one session with the server, or of one connection to a server without sessions.
 #[derive(Clone)]
 pub(crate) struct EgressHttp {
     target: Arc<Target>,
     own: Arc<Own>,
-    /// Of all sessions of the connection.
+    /// The ids of all sessions of the connection.
     numbers: Arc<Numbers>,
 }
 
-/// Where the requests go. Its sockets may be shared by sessions, which are told apart by what is in their requests.
+/// Where the requests go. Its sockets may be shared by sessions, which differ by the content of their requests.
 struct Target {
     client: EgressClient,
     uri: Uri,
-    /// `https://host:port`, as a credential is bound to it.
+    /// `https://host:port`, the form that a credential is bound to.
     origin: String,
     credential: Option<CredentialFile>,
     secrets: Arc<dyn SecretLookup>,
-    /// Whether its sockets say who we are: then they are not shared.
+    /// Whether its sockets carry a client certificate: then they are not shared.
     certified: bool,
     /// Whether it speaks HTTP+SSE.
     sse: bool,
@@ -143,7 +143,7 @@ impl EgressHttp {
         Ok(Self { target: Arc::new(target), own, numbers: Arc::default() })
     }
 
-    /// A client for another session with the same server. Shares sockets, unless they say who we are.
+    /// A client for another session with the same server. Shares sockets, unless they carry a client certificate.
     pub(crate) fn for_session(
         &self,
         speaker: Speaker,
@@ -169,17 +169,17 @@ impl EgressHttp {
         self.own.is_numbered()
     }
 
-    /// Who speaks in its requests that are no calls.
+    /// In whose name its requests are made that are not calls.
     pub(crate) fn speaker(&self) -> &Speaker {
         &self.own.speaker
     }
 
-    /// The flag that is set once the server has ended the session, or does not know the credential of whom it is for.
+    /// The flag that is set once the server has ended the session, or rejects its speaker's credential.
     pub(crate) fn closed(&self) -> Arc<AtomicBool> {
         self.own.closed()
     }
 
-    /// Whether no further call is to go through the session.
+    /// Whether no further calls may use the session.
     pub(crate) fn is_retired(&self) -> bool {
         self.own.is_retired()
     }
@@ -217,7 +217,7 @@ impl EgressHttp {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.target.uri.to_string())
             .max_concurrent_requests(places)
             .max_sse_event_size(message_bytes_max(limits))
-            // A new session is a new connection: the supervisor's affair, and no call is posted again.
+            // A new session means a new connection, made by the supervisor; no call is posted again.
             .reinit_on_expired_session(false);
         config.allow_stateless = true;
         config.retry_config = Arc::new(Patience);
@@ -266,7 +266,7 @@ impl EgressHttp {
         response
     }
 
-    /// The answer to a handshake, unless nobody waits for it, or it gives the session a number that another one has.
+    /// The answer to a handshake, unless nobody waits for it, or it assigns the session an id that another one has.
     fn numbered(
         &self,
         message: &ClientJsonRpcMessage,
@@ -321,12 +321,12 @@ impl Target {
     }
 }
 
-/// Whether a message is a call of a tool that only asks.
+/// Whether a message is a tool call that is only a probe.
 fn is_question(message: &ClientJsonRpcMessage) -> bool {
     extensions_of(message).is_some_and(|carried| carried.get::<Question>().is_some())
 }
 
-/// The headers that a message carries if it is a call and no mere question; a call without them is never sent.
+/// The headers of a message that is a call and not a probe; a call without them is never sent.
 fn call_headers(message: &ClientJsonRpcMessage) -> Option<Result<&CallHeaders, HttpFault>> {
     let carried = extensions_of(message)?;
     if carried.get::<Question>().is_some() {
@@ -336,11 +336,11 @@ fn call_headers(message: &ClientJsonRpcMessage) -> Option<Result<&CallHeaders, H
     Some(headers.ok_or_else(|| HttpFault::NotMade("the call has lost its headers".to_owned())))
 }
 
-/// One request before credentials.
+/// One request, without credentials.
 #[derive(Debug)]
 struct Outgoing {
     method: Method,
-    /// Where it goes, if not to the contract's URL.
+    /// Its URL, if not the contract's.
     endpoint: Option<Uri>,
     headers: HeaderMap,
     body: Bytes,
@@ -430,7 +430,7 @@ impl StreamableHttpClient for EgressHttp {
             Ok(status) => HttpFault::Status(HttpError::bare(status.as_u16())),
             Err(fault) => fault,
         };
-        // Said here, since the library would say it with the number, which lives on there and is as good as a credential.
+        // Logged here, since the library would log the session id, which stays valid there and is as good as a credential.
         tracing::warn!(server = %self.target.origin, %fault, "a session could not be ended: it is left to the server");
         Ok(())
     }
@@ -443,7 +443,7 @@ impl StreamableHttpClient for EgressHttp {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, Http> {
-        // A stream that broke off is taken up again by whom it is for; what the server says by itself is heard by the contract's session.
+        // Its owner resumes a broken stream; messages that the server sends unasked go to the contract's session.
         if !self.own.listens && last_event_id.is_none() {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }

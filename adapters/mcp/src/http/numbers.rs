@@ -1,7 +1,7 @@
 //! The numbers of the sessions in use with one server.
 //!
-//! Owns that no two of them have the same: a server that gives one number to two owners does the calls of one as the other. Holds digests,
-//! since anyone who knows a number is in the session.
+//! Ensures that no two of them are the same: a server that assigns one id to two owners does one's calls as the other. Holds digests,
+//! since anyone who knows an id can use the session.
 
 use std::{
     collections::HashMap,
@@ -14,12 +14,12 @@ use placet_types::digest::Digest;
 
 use super::own::Own;
 
-/// The numbers, each with the session that has it.
+/// The ids, each with its session.
 #[derive(Default)]
 pub(super) struct Numbers(Mutex<HashMap<Digest, Weak<Own>>>);
 
 impl Numbers {
-    /// Takes a number for a session; not if another one has it that is not over.
+    /// Registers an id for a session; fails if another open session has it.
     pub(super) fn take(&self, number: &str, own: &Arc<Own>) -> bool {
         let digest = Digest::of(number.as_bytes());
         let mut numbers = self.0.lock();

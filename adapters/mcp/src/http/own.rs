@@ -1,7 +1,7 @@
-//! What belongs to one session, and what is known of it.
+//! The state of one session.
 //!
-//! Owns what the answers of the server say about a session: that it is there, that it is over, that no further call is to go through it.
-//! Sends nothing. Invariant: only an answer to a request in the session says that the server is there.
+//! Owns what the server's answers mean for a session: that it exists, that it has ended, that no further call may use it.
+//! Sends nothing. Invariant: only an answer to a request in the session shows that the server is there.
 
 use std::{
     sync::{
@@ -23,27 +23,27 @@ use super::{
 };
 use crate::failure::HttpFault;
 
-/// What belongs to one session.
+/// The state of one session.
 pub(super) struct Own {
     pub(super) speaker: Speaker,
-    /// Whether it hears what the server says by itself: the contract's own session does.
+    /// Whether it receives messages that the server sends unasked: the contract's own session does.
     pub(super) listens: bool,
-    /// Whether the server has given it a number.
+    /// Whether the server has assigned it an id.
     numbered: AtomicBool,
     /// Whether any of its requests has reached the server.
     pub(super) reached: AtomicBool,
-    /// Set once the server has ended it, or does not know its speaker's credential any more.
+    /// Set once the server has ended it, or rejects the credential of its callers.
     closed: Arc<AtomicBool>,
     /// Set once the server has forbidden something to its speaker.
     retired: AtomicBool,
-    /// When nobody waits any more for its beginning.
+    /// When waiting for its beginning ends.
     pub(super) begins_by: Instant,
     begun: Mutex<Begun>,
     heard_at: Mutex<Instant>,
 }
 
 impl Own {
-    /// What belongs to a session that is begun now.
+    /// The state of a session that is about to begin.
     pub(super) fn new(speaker: Speaker, listens: bool, limits: &LimitsFile) -> Arc<Self> {
         let now = Instant::now();
         let begins_in = Duration::from_millis(limits.connect_ms_max).saturating_add(GRACE);
@@ -64,12 +64,12 @@ impl Own {
         self.numbered.load(Ordering::Acquire)
     }
 
-    /// The server tells its session from others, without a number.
+    /// The server identifies its session without an id.
     pub(super) fn is_told_apart(&self) {
         self.numbered.store(true, Ordering::Release);
     }
 
-    /// The flag that is set once it is over.
+    /// The flag that is set once it has ended.
     pub(super) fn closed(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.closed)
     }
@@ -83,7 +83,7 @@ impl Own {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Whether no further call is to go through it.
+    /// Whether no further calls may use it.
     pub(super) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
@@ -101,9 +101,9 @@ impl Own {
         self.begun.lock()
     }
 
-    /// Notes what an answer says of the session. One that does not know its speaker's credential any more is over: the server may have bound
-    /// it to that. One that has forbidden something may serve the other calls that are in it already, but a credential of a later call may
-    /// be allowed more where the session is not bound to this one.
+    /// Notes what an answer means for the session. If its callers' credential is rejected, the session has ended: the server may have bound
+    /// it to that credential. If something was forbidden, calls already in the session may still be served, but the credential of a later
+    /// call may permit more, if the session is not bound to this one.
     pub(super) fn note(&self, answer: &Result<StreamableHttpPostResponse, HttpFault>) {
         match answer {
             Ok(
@@ -115,7 +115,7 @@ impl Own {
         }
     }
 
-    /// Notes what a failure says of the session.
+    /// Notes what a failure means for the session.
     pub(super) fn note_fault(&self, fault: &HttpFault) {
         if matches!(fault, HttpFault::SessionEnded(_)) {
             self.close();

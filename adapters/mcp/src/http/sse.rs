@@ -1,7 +1,7 @@
 //! The older transport HTTP+SSE (MCP revision 2024-11-05, "HTTP with SSE"), for servers that have no other.
 //!
-//! Owns the one stream of a session, over which every answer comes, and the endpoint that it names, to which every message is posted.
-//! Invariants: the endpoint is at the contract's own origin; a session ends with its stream, so that no call is posted whose answer cannot come.
+//! Owns the one stream of a session, which brings every answer, and the endpoint that it names, to which every message is posted.
+//! Invariants: the endpoint is at the contract's own origin; a session ends with its stream, so that no call is posted without a way back.
 
 use std::collections::HashMap;
 
@@ -30,10 +30,10 @@ pub(super) struct SseTransport {
 }
 
 impl EgressHttp {
-    /// Takes up the stream of a session, and waits for the endpoint that it begins with.
+    /// Opens the stream of a session, and waits for the endpoint, its first event.
     ///
     /// # Errors
-    /// Why there is none; nothing was sent that has an effect.
+    /// Why it failed; nothing with an effect was sent.
     pub(super) async fn open_stream(self, limits: &LimitsFile) -> Result<SseTransport, HttpFault> {
         let request = Outgoing::bare(Method::GET).with(header::ACCEPT, EVENTS);
         let response = self.reaching(self.ask(&request).await)?;
@@ -56,7 +56,7 @@ impl EgressHttp {
             }
         };
         let endpoint = self.target.endpoint(&named.unwrap_or_default())?;
-        // It names the session.
+        // The endpoint identifies the session.
         if !self.numbers.take(&endpoint.to_string(), &self.own) {
             return Err(HttpFault::NumberTaken);
         }
@@ -66,7 +66,7 @@ impl EgressHttp {
 }
 
 impl Target {
-    /// Where messages go: what the stream names, relative to it (MCP 2024-11-05, "HTTP with SSE"), at the same origin.
+    /// Where messages go: the endpoint that the stream names, relative to it (MCP 2024-11-05, "HTTP with SSE"), at the same origin.
     fn endpoint(&self, named: &str) -> Result<Uri, HttpFault> {
         let unusable = || HttpFault::Unusable("its endpoint is no url");
         if named.len() > ENDPOINT_BYTES_MAX {

@@ -1,6 +1,6 @@
-//! A call of a tool, as the message that it is sent as.
+//! A call of a tool, in the forms of its message.
 //!
-//! Owns the forms of that message: of the library, and as it is posted. Does not decide what is in it.
+//! Owns those forms: the library's, and the posted one. Does not decide what is in it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::headers::CallHeaders;
 use crate::{failure::HttpFault, listener::ProgressOf};
 
-/// What a call says, and what its requests carry.
+/// The content of a call, and what its requests carry.
 #[derive(Debug)]
 pub(crate) struct ToolCall {
     pub(crate) name: String,
@@ -21,7 +21,7 @@ pub(crate) struct ToolCall {
     pub(crate) meta: RequestMetaObject,
     /// What is on its requests and on no other.
     pub(crate) headers: CallHeaders,
-    /// Who hears how far it has come.
+    /// Who receives its progress.
     pub(crate) progress: Option<Arc<ProgressOf>>,
 }
 

@@ -1,6 +1,6 @@
 //! Reading the answers of a server over HTTP.
 //!
-//! Owns statuses, content types and the two forms of an answer. Does not keep anything. Invariant: an answer that does not
+//! Owns statuses, content types and the two forms of an answer. Keeps nothing. Invariant: an answer that does not
 //! belong to its request is not passed on.
 
 use bytes::Bytes;
@@ -20,11 +20,11 @@ use super::SESSION_ID;
 use crate::failure::HttpFault;
 use crate::tasks;
 
-/// What is read of the body that goes with a failed handshake.
+/// How much is read of the body of a failed handshake.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// The member that every JSON-RPC message has.
 const JSON_RPC: &[u8] = b"jsonrpc";
-/// Why an answer is none.
+/// Why an answer is invalid.
 pub(super) const NO_TYPE: &str = "its content type is neither json nor an event stream";
 pub(super) const NO_JSON_RPC: &str = "its body is no json-rpc";
 /// The longest session id.
@@ -65,7 +65,7 @@ pub(super) async fn read_answer(
     Ok(StreamableHttpPostResponse::Json(answer, session_id))
 }
 
-/// A status of failure; to a handshake, the server may say more.
+/// A failure status; for a handshake, the body may say more.
 async fn read_failure(
     message: &ClientJsonRpcMessage,
     response: Response<EgressBody>,
@@ -81,7 +81,7 @@ async fn read_failure(
         &request.request,
         ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
     );
-    // What is said of a credential is said by the status, whatever words go with it.
+    // For credentials the status decides, whatever the body says.
     let is_of_credential = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     if !is_handshake || is_of_credential || !status.is_client_error() {
         return Err(fault);
@@ -90,12 +90,12 @@ async fn read_failure(
     let Ok(ServerJsonRpcMessage::Error(mut error)) = serde_json::from_slice(&body) else {
         return Err(fault);
     };
-    // What refuses a request before reading it may not know its id.
+    // A server that refuses a request before reading it may not know its id.
     error.id = Some(request.id.clone());
     Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None))
 }
 
-/// What a status of failure says.
+/// The meaning of a failure status.
 fn failure(response: &Response<EgressBody>, in_session: bool) -> HttpFault {
     let (status, headers) = (response.status(), response.headers());
     // A 400 in a session is how some servers say that they do not know it.
@@ -109,7 +109,7 @@ fn failure(response: &Response<EgressBody>, in_session: bool) -> HttpFault {
     })
 }
 
-/// What a status of failure says that answers a call of a tool.
+/// The meaning of a failure status in answer to a tool call.
 pub(super) async fn failure_of_call(response: Response<EgressBody>, in_session: bool) -> HttpFault {
     let mut fault = failure(&response, in_session);
     if let HttpFault::Status(answer) = &mut fault
@@ -126,7 +126,7 @@ async fn may_be_json_rpc(body: EgressBody) -> bool {
     body.map_or(true, |body| body.windows(JSON_RPC.len()).any(|part| part == JSON_RPC))
 }
 
-/// A body as events. Its bytes in total are limited by the egress client, so every event is.
+/// A body as events. The egress client limits its total bytes, and thereby every event.
 pub(super) fn events(body: EgressBody) -> BoxStream<'static, Result<Sse, SseError>> {
     SseStream::new(body).map_ok(adapted).boxed()
 }
@@ -158,7 +158,7 @@ fn adapted(mut event: Sse) -> Sse {
     event
 }
 
-/// Whether the content type is this one, whatever its parameters.
+/// Whether this is the content type, whatever its parameters.
 pub(super) fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
     headers
         .get(header::CONTENT_TYPE)

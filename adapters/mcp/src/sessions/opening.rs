@@ -1,7 +1,7 @@
-//! How a session with a server is begun, looked at and ended.
+//! How a session with a server is begun, checked and ended.
 //!
-//! Owns the handshake of a session and what its failure means for a call. Does not know which calls go through it. Invariant: it is begun by
-//! those whom its calls are made for, and with the protocol version that the contract pins.
+//! Owns the handshake of a session and what its failure means for a call. Does not know which calls use it. Invariant: it is begun in
+//! the name of its calls' owner, and with the protocol version that the contract pins.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     text::whole,
 };
 
-/// How long a server may take to say that it still knows a session.
+/// How long a server may take to confirm that it still knows a session.
 const LOOK_WAIT: Duration = Duration::from_secs(2);
 
 /// What every session of a connection begins with.
@@ -30,17 +30,17 @@ pub(crate) struct Opener {
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: Arc<McpSettings>,
     pub(crate) version: ProtocolVersion,
-    /// The connection's own: what a server announces within any session counts.
+    /// The connection's own: announcements within any session count.
     pub(crate) listener: Listener,
     /// The connection's own.
     pub(crate) http: EgressHttp,
 }
 
 impl Opener {
-    /// Begins a session, within the time that a connection may take.
+    /// Begins a session, within the time for a connection.
     ///
     /// # Errors
-    /// Why there is none: it is told from an outage where the server can be reached.
+    /// Why it failed; not as an outage if the server can be reached.
     pub(super) async fn open(&self, speaker: Speaker) -> Result<Session, Unready> {
         let http = self.http.for_session(speaker, &self.endpoint, self.settings.as_ref());
         let http = http.map_err(Unready::Failed)?;
@@ -56,7 +56,7 @@ impl Opener {
             return Ok(session);
         }
         session.close().await;
-        // The contract's own session is as its contract says, or there would be no connection.
+        // The contract's own session is as the contract says, or there would be no connection.
         Err(Unready::Failed(AdapterError::NoSession(format!(
             "in it the server speaks protocol version `{}`",
             whole(spoken.as_str())
@@ -73,7 +73,7 @@ impl Opener {
     }
 }
 
-/// Why a session was not begun, by what the handshake has failed with.
+/// Why a session was not begun, from the error of the handshake.
 fn unready(error: AdapterError, http: &EgressHttp) -> Unready {
     let is_over = http.speaker().ends().is_some_and(|ends| Instant::now() >= ends);
     let error = if http.was_reached() { as_no_session(error) } else { error };
@@ -91,7 +91,7 @@ fn unready(error: AdapterError, http: &EgressHttp) -> Unready {
     }
 }
 
-/// What a server that is there does not begin for one caller it may begin for another, whatever it says instead.
+/// A reachable server may begin for another caller what it does not begin for this one, whatever the error says.
 fn as_no_session(error: AdapterError) -> AdapterError {
     match error {
         AdapterError::Refused(why)
@@ -125,17 +125,17 @@ impl Session {
         self.is_alive() && !self.http.is_retired()
     }
 
-    /// Whether nothing was heard in it for so long.
+    /// Whether nothing was received in it for this long.
     pub(super) fn is_silent(&self, silent: Duration) -> bool {
         self.http.heard_at().elapsed() >= silent
     }
 
-    /// When the credential that it carries is over.
+    /// When the credential that it carries expires.
     pub(super) fn ends(&self) -> Option<Instant> {
         self.http.speaker().ends()
     }
 
-    /// It goes on with the credential of a later call for the same owner.
+    /// Replaces the credential by that of a later call of the same owner.
     pub(super) fn goes_on_with(&self, speaker: Speaker) {
         self.http.speaker().goes_on_with(speaker);
     }
@@ -143,7 +143,7 @@ impl Session {
     /// Asks the server whether it still knows the session.
     ///
     /// # Errors
-    /// That it does not, or says nothing in time; or that it cannot be reached.
+    /// That it does not, or does not answer in time; or that it cannot be reached.
     pub(super) async fn look(&self) -> Result<(), Unready> {
         let ping = ClientRequest::PingRequest(PingRequest::default());
         let asking = async {
@@ -154,7 +154,7 @@ impl Session {
             }
         };
         match timeout(LOOK_WAIT, asking).await {
-            // Anyone who answers a ping with an error of his own is there.
+            // A server that answers a ping with an error of its own is there.
             Ok(Some(Ok(_) | Err(ServiceError::McpError(_)))) if self.takes_calls() => Ok(()),
             Ok(Some(Err(error))) if self.takes_calls() && failure::is_unreached(&error) => {
                 Err(match failure::of_request(&error) {
@@ -172,7 +172,7 @@ impl Session {
                     }
                 })
             }
-            // What stands in between may answer for a server that is gone; a session costs less than a call whose outcome nobody knows.
+            // A proxy may answer for a server that is gone; a session costs less than a call with an unknown outcome.
             Ok(_) | Err(_) => Err(Unready::Gone),
         }
     }

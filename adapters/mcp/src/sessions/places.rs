@@ -1,8 +1,8 @@
-//! Places for sessions: which there are, whose they are, and which one makes place for another.
+//! Places for sessions: which exist, who owns them, and which one makes room for another.
 //!
-//! Owns the counting, and for whom the server begins none. Begins and ends no session and waits for nothing. Invariants: there are never more
-//! places than the limit says; where all are taken, a tenant that has its share of them pushes out one of its own, and one that has less one of
-//! those that have more, or, if it has none, the one that is idle for the longest; a place in use is never taken away.
+//! Owns the counting, and the callers for whom the server begins no session. Begins and ends no session and waits for nothing. Invariants:
+//! there are never more places than the limit; if all are taken, a tenant with its full share pushes out one of its own, one with less
+//! one of a tenant with more, or, if it has none, the one idle for the longest; a place in use is never taken away.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,25 +19,25 @@ use super::{
     under_way::{Found, Progress, Task, ToDo, Unready},
 };
 
-/// So long before its credential is over a session is ended, while its end can still be told with it.
+/// How long before its credential expires a session is ended, while the credential still serves to end it.
 const ENDED_BEFORE: Duration = Duration::from_secs(3);
-/// So long after the server did not begin one for somebody it is not asked again to.
+/// How long the server is not asked again after it did not begin a session for a caller.
 const HELD_FOR: Duration = Duration::from_secs(3);
-/// So long it is known of somebody that the server did not: when it is asked again, only the call that asks waits.
+/// How long such a failure is remembered: when the server is asked again, only the asking call waits.
 const HELD_KEPT: Duration = Duration::from_mins(1);
 
-/// For whom a session is.
+/// Whom a session is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     /// Calls of this owner.
     Owner(SessionOwner),
-    /// Questions about calls, with the contract's own secret.
+    /// Probes, with the contract's own secret.
     Questions,
 }
 
 impl Key {
-    /// Whether the session is kept for what comes next. Questions ask as the one who the contract's secret stands for now, and a server may
-    /// go on as the one who began a session: after a rotation the answer would be somebody else's.
+    /// Whether the session is kept for later use. A probe asks in the name that the contract's secret now stands for, and a server may
+    /// continue as the creator of a session: after a rotation the answer would be somebody else's.
     pub(super) const fn is_kept(&self) -> bool {
         match self {
             Self::Owner(_) => true,
@@ -45,7 +45,7 @@ impl Key {
         }
     }
 
-    /// Whose share of the places it is counted in.
+    /// The tenant in whose share it counts.
     const fn tenant(&self) -> Option<Digest> {
         match self {
             Self::Owner(owner) => owner.tenant(),
@@ -54,12 +54,12 @@ impl Key {
     }
 }
 
-/// A place for a session, taken before there is one.
+/// A place for a session, taken before the session exists.
 struct Place {
     session: Option<Arc<Session>>,
-    /// That its session is begun, or that it is asked whether that is still there.
+    /// Its session is being begun, or checked.
     under_way: Option<Progress>,
-    /// Calls, and what is under way.
+    /// Calls, and the pending task.
     users: usize,
     used_at: Instant,
     key: Key,
@@ -68,12 +68,12 @@ struct Place {
 /// One for whom the server did not begin a session in the time of a connection.
 struct Held {
     since: Instant,
-    /// Whether that is a sign of an outage that nobody has been told of.
+    /// Whether that is a sign of an outage that was not reported yet.
     is_news: bool,
 }
 
 impl Place {
-    /// Whether nobody is in it, and nobody was for `idle`, or its credential is nearly over.
+    /// Whether it is unused, and was for `idle`, or its credential is about to expire.
     fn is_idle(&self, idle: Duration, now: Instant) -> bool {
         let ends = self.session.as_ref().and_then(|session| session.ends());
         let is_ending =
@@ -85,13 +85,13 @@ impl Place {
 /// The places of one connection.
 #[derive(Default)]
 pub(super) struct Places {
-    /// The place that serves an owner at this moment.
+    /// The place that currently serves an owner.
     current: HashMap<Key, u64>,
     places: HashMap<u64, Place>,
     last: u64,
-    /// For which tenants the server did not begin one in the time of a connection, since it last began one for anybody.
+    /// The tenants for which the server did not begin a session in time, since it last began one for anybody.
     stalled: HashSet<Option<Digest>>,
-    /// For whom it did not, lately.
+    /// The callers for whom it recently did not.
     held: HashMap<Key, Held>,
     pub(super) is_closed: bool,
 }
@@ -101,7 +101,7 @@ impl Places {
         self.current.get(&key).copied()
     }
 
-    /// Puts a call into a place, which has that for it.
+    /// Puts a call into a place; returns what the place has for it.
     pub(super) fn enter(&mut self, id: u64, silent: Duration) -> Option<Found> {
         let place = self.places.get_mut(&id)?;
         place.users = place.users.saturating_add(1);
@@ -117,7 +117,7 @@ impl Places {
         };
         let to_do = ToDo::new(task);
         place.under_way = Some(to_do.progress.clone());
-        // What is under way stays in it, also when the call has left.
+        // The pending task counts as a user, even when the call has left.
         place.users = place.users.saturating_add(1);
         Some(Found::ToDo(to_do))
     }
@@ -150,7 +150,7 @@ impl Places {
             return own();
         }
         let beyond = self.idlest(|place| count_of(place.key.tenant()) > share).or_else(own);
-        // Where there are more tenants than places, one that has none would never get any.
+        // With more tenants than places, a tenant without one would never get any.
         let is_new = count_of(key.tenant()) == 0;
         beyond.or_else(|| self.idlest(|_| true).filter(|_| is_new))
     }
@@ -160,7 +160,7 @@ impl Places {
         unused.min_by_key(|(_, place)| place.used_at).map(|(id, _)| *id)
     }
 
-    /// What was under way in a place has left a session in it.
+    /// The pending task of a place has ended with a session.
     pub(super) fn ready(&mut self, id: u64, session: &Arc<Session>) {
         let Some(place) = self.places.get_mut(&id) else { return };
         place.under_way = None;
@@ -172,7 +172,7 @@ impl Places {
         }
     }
 
-    /// What was under way in a place has left none in it that is known to be good.
+    /// The pending task of a place has ended without a session known to be good.
     pub(super) fn unready(&mut self, id: u64, why: &Unready, max: usize) {
         let Some(place) = self.places.get_mut(&id) else { return };
         place.under_way = None;
@@ -188,8 +188,8 @@ impl Places {
         }
     }
 
-    /// The server did not begin one for `key` in all its time. That is news once for each tenant: what its users meet there says nothing about
-    /// the server that the first time had not said.
+    /// The server did not begin a session for `key` in time. That is news once for each tenant: what the tenant's other users experience
+    /// adds nothing about the server.
     fn stall(&mut self, key: Key, max: usize) {
         let is_news = self.stalled.len() < max && self.stalled.insert(key.tenant());
         self.held.retain(|_, held| held.since.elapsed() < HELD_KEPT);
@@ -198,7 +198,7 @@ impl Places {
         }
     }
 
-    /// Why nothing is begun for `key` at this moment, and nobody waits for what is.
+    /// Why no session is begun for `key` at present, and nobody waits for one.
     pub(super) fn refusal(&mut self, key: Key) -> Option<AdapterError> {
         let age = self.held.get(&key)?.since.elapsed();
         let is_tried = self.current.contains_key(&key);
@@ -209,7 +209,7 @@ impl Places {
         None
     }
 
-    /// Somebody hears that the server did not begin one for `key`. Who hears of it first hears of an outage, if it is a sign of one.
+    /// Reports that the server did not begin a session for `key`. The first report is of an outage, if it is a sign of one.
     pub(super) fn hear(&mut self, key: Key, why: String) -> AdapterError {
         let held = self.held.get_mut(&key);
         if held.is_some_and(|held| std::mem::take(&mut held.is_news)) {
@@ -219,7 +219,7 @@ impl Places {
         }
     }
 
-    /// No further call goes through it; those that are in it end there.
+    /// No further calls use it; those in it end there.
     pub(super) fn retire(&mut self, id: u64) {
         let key = self.places.get(&id).map(|place| place.key);
         if let Some(key) = key.filter(|key| self.current.get(key) == Some(&id)) {
@@ -247,7 +247,7 @@ impl Places {
         if is_empty && !is_needed { self.remove(id) } else { None }
     }
 
-    /// Takes out what nobody uses and has not been used for `idle`, or would soon have no credential to be ended with.
+    /// Removes places that have been unused for `idle`, or whose credential would soon be too old to end the session.
     pub(super) fn take_idle(&mut self, idle: Duration) -> Vec<Arc<Session>> {
         let now = Instant::now();
         let idle = self.places.iter().filter(|(_, place)| place.is_idle(idle, now));

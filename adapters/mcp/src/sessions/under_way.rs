@@ -1,7 +1,7 @@
-//! What is under way in a place, and how those who wait for it hear of its end.
+//! The pending task of a place, and how those who wait for it learn of its end.
 //!
-//! Owns the ways in which that may end. Does none of it (`sessions`, `opening`). Invariants: what is under way goes on anyone who still waits for
-//! it; everybody who does hears the same.
+//! Owns the possible results. Performs none of it (`sessions`, `opening`). Invariants: a task continues whether or not anybody still waits
+//! for it; all that wait get the same result.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use tokio::sync::watch;
 
 use super::opening::Session;
 
-/// How it ended.
+/// The result.
 pub(super) type Ended = Result<Arc<Session>, Unready>;
 
 /// Why there is no session.
 #[derive(Debug, Clone)]
 pub(super) enum Unready {
-    /// It failed so.
+    /// It failed with this error.
     Failed(AdapterError),
-    /// It failed so because of the credential that it was begun with; another one may be taken.
+    /// It failed because of the credential that it was begun with; another one may be accepted.
     OfCredential(AdapterError),
-    /// The server did not begin it in the time that a connection may take.
+    /// The server did not begin it within the time for a connection.
     Stalled(String),
     /// The server does not know it any more; another one may be begun.
     Gone,
@@ -30,15 +30,15 @@ pub(super) enum Unready {
 pub(super) enum Found {
     /// A session.
     Ready(Arc<Session>),
-    /// Somebody has begun what has to be done before.
+    /// A pending task that another call has started.
     UnderWay(Progress),
-    /// Anyone who finds it has to begin with that.
+    /// A task that the caller has to start.
     ToDo(ToDo),
     /// A session that takes no further calls.
     Over,
 }
 
-/// What has to be done before calls go through a place.
+/// The task to do before calls use a place.
 pub(super) struct ToDo {
     pub(super) task: Task,
     pub(super) teller: Teller,
@@ -52,15 +52,15 @@ impl ToDo {
     }
 }
 
-/// What is done.
+/// The kind of task.
 pub(super) enum Task {
-    /// A session is begun.
+    /// Begin a session.
     Open,
-    /// The server is asked whether it still knows this one.
+    /// Ask the server whether it still knows this one.
     Look(Arc<Session>),
 }
 
-/// Tells the end of it, once.
+/// Reports the result, once.
 pub(super) struct Teller(watch::Sender<Option<Ended>>);
 
 impl Teller {
@@ -69,12 +69,12 @@ impl Teller {
     }
 }
 
-/// Where it is waited for.
+/// Waits for the result.
 #[derive(Clone)]
 pub(super) struct Progress(watch::Receiver<Option<Ended>>);
 
 impl Progress {
-    /// How it ended. What broke off without a word has left nothing.
+    /// The result. An interrupted task has left nothing.
     pub(super) async fn ended(mut self) -> Ended {
         let told = match self.0.wait_for(Option::is_some).await {
             Ok(told) => Option::clone(&told),

@@ -1,8 +1,8 @@
 //! The child process of a server: how it starts and that it ends.
 //!
-//! Owns the command, its environment, its process group and its death. Does not read or write its pipes. Invariants: no shell
-//! sees anything; the environment is empty but for what the contract names; no argument comes from a call; dropping the handle
-//! kills the whole process group; it can become nobody else and keeps to the bounds of its contract.
+//! Owns the command, its environment, its process group and its end. Does not read or write its pipes. Invariants: no shell
+//! sees anything; the environment contains only what the contract names; no argument comes from a call; dropping the handle
+//! kills the whole process group; it can gain no privileges and stays within the limits of its contract.
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +47,7 @@ const TERM_WAIT: Duration = Duration::from_millis(1_000);
 /// How long closing waits for all of that.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
-/// What a contract says about starting a server.
+/// The contract's settings for starting a server.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     /// The program.
@@ -58,7 +58,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) env: &'a BTreeMap<String, EnvValue>,
     /// Its working directory.
     pub(crate) cwd: Option<&'a str>,
-    /// Its bounds.
+    /// Its limits.
     pub(crate) process: &'a ProcessFile,
 }
 
@@ -84,7 +84,7 @@ impl ChildHandle {
         Arc::clone(&self.health)
     }
 
-    /// Ends the process: first its input is closed, then it is asked, then it is killed.
+    /// Ends the process: closes its input, then asks it to terminate, then kills it.
     pub(crate) async fn close(&self) {
         self.leave.cancel();
         let mut ended = self.ended.clone();
@@ -211,7 +211,7 @@ impl Warden {
     }
 
     fn signal(&self, signal: Signal) {
-        // An error means that there is no such group any more.
+        // An error means that the group no longer exists.
         let _gone = kill_process_group(self.group, signal).is_err();
     }
 }

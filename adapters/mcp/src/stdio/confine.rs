@@ -1,7 +1,7 @@
-//! What a child process cannot do: gain the rights of others, use more than its bounds, leave a core behind.
+//! What a child process cannot do: gain privileges, exceed its limits, write a core file.
 //!
-//! Owns how the bounds of a contract reach the process. Does not choose them. Invariants: a process that could not be bound is killed before
-//! it is handed out; the bounds hold for whatever it starts.
+//! Owns how the limits of a contract are applied to the process. Does not choose them. Invariants: a process that could not be limited is
+//! killed before it is returned; the limits hold for whatever it starts.
 
 use std::{io, num::NonZeroU64, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -17,15 +17,15 @@ use tokio::{
 
 use super::sandbox::Rules;
 
-/// Why a program cannot be started with the rights of its owner: from its first moment on it is somebody else's process, to which we can set
-/// no bounds. What it is started by can have them, and hands them on.
+/// Whether a program starts with the rights of its owner: it then belongs to another user from its first moment, and we cannot set
+/// limits for it. The program that starts it can have them, and passes them on.
 pub(super) fn is_beyond_us(program: &Path, bounds: &ProcessFile, is_root: bool) -> bool {
     const SET_USER_OR_GROUP_ID: u32 = 0o6000;
     let mode = || std::fs::metadata(program).map_or(0, |file| file.permissions().mode());
     bounds.gains_privileges && !is_root && mode() & SET_USER_OR_GROUP_ID != 0
 }
 
-/// Starts a program that keeps to its bounds, and to the rules that [`Rules::of`] made of them.
+/// Starts a program within its limits, and within the rules that [`Rules::of`] made of them.
 pub(super) fn spawn(
     command: &mut Command,
     bounds: &ProcessFile,
@@ -45,8 +45,8 @@ pub(super) fn spawn(
     Ok(child)
 }
 
-/// The attribute and the rules are a thread's own, and whatever the thread starts inherits them. So a thread takes them on, starts the program and ends; the
-/// other threads of Placet are as they were.
+/// The attribute and the rules are per thread, and inherited by whatever the thread starts. So a thread sets them, starts the program and
+/// ends; the other threads of Placet are unaffected.
 fn spawn_unprivileged(command: &mut Command, rules: Option<Rules>) -> io::Result<Child> {
     let runtime = Handle::current();
     std::thread::scope(|scope| {
@@ -60,7 +60,7 @@ fn spawn_unprivileged(command: &mut Command, rules: Option<Rules>) -> io::Result
     })
 }
 
-/// Sets the bounds of a process that has begun a moment ago. What it may have started in that moment is not bound.
+/// Sets the limits of a process that has just started. What it may have started in that moment is not limited.
 fn bind(pid: Pid, bounds: &ProcessFile) -> io::Result<()> {
     let set = |resource, most: u64| {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };

@@ -28,12 +28,12 @@ impl Health {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// The flag that is set once the server cannot be used any more.
+    /// The flag that is set once the server is no longer usable.
     pub(crate) fn closed(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.closed)
     }
 
-    /// A failed handshake, with the reason known here.
+    /// Adds the reason known here to a failed handshake.
     pub(crate) fn explain(&self, error: AdapterError) -> AdapterError {
         match self.fault.get() {
             Some(why) => AdapterError::InvalidResponse((*why).to_owned()),

@@ -1,6 +1,6 @@
 //! One line of a server's standard output.
 //!
-//! Owns the classification: a message, something harmless, noise, or the end of trust.
+//! Owns the classification: a message, something harmless, noise, or a violation that ends the connection.
 
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use serde_json::Value;
@@ -8,16 +8,16 @@ use serde_json::Value;
 use crate::failure::StdioFault;
 use crate::tasks;
 
-/// What a line is.
+/// The kinds of lines.
 #[derive(Debug)]
 pub(super) enum Line {
     /// A JSON-RPC message.
     Message(Box<ServerJsonRpcMessage>),
-    /// An empty line, or a notification that we do not know.
+    /// An empty line, or an unknown notification.
     Ignorable,
-    /// Text that is no JSON object: a banner on the wrong stream.
+    /// Text that is not a JSON object: a banner on the wrong stream.
     Noise,
-    /// Something that claims to be a message and is none.
+    /// Claims to be a message and is not valid.
     Broken,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn read(text: &str) -> Line {
     if is_notification { Line::Ignorable } else { Line::Broken }
 }
 
-/// The line of a message, its end included.
+/// The line of a message, including its line feed.
 pub(super) fn of_message(message: &ClientJsonRpcMessage) -> Result<Vec<u8>, StdioFault> {
     let mut line = serde_json::to_vec(message).map_err(|_error| StdioFault::NotWritten)?;
     line.push(b'\n');

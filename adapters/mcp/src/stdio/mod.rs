@@ -1,7 +1,7 @@
 //! MCP over the standard input and output of a child process: one JSON-RPC message per line.
 //!
 //! Owns the framing and its limits. Does not start or end the process (`child`) and does not read its standard error
-//! (`stderr`). Invariant: a line longer than the limit, an answer that is no JSON-RPC, or a server that stops reading ends the
+//! (`stderr`). Invariant: a line longer than the limit, an answer that is not JSON-RPC, or a server that stops reading ends the
 //! connection, because nothing that follows could be trusted.
 
 pub(crate) mod child;
@@ -47,9 +47,9 @@ use self::{
 };
 use crate::failure::StdioFault;
 
-/// Lines that are no JSON, such as a banner, before we give up on a server.
+/// The most non-JSON lines, such as a banner, before we give up on a server.
 const NOISE_LINES_MAX: u32 = 100;
-/// Messages that wait for a server that does not read.
+/// The most messages waiting for a server that does not read.
 const WAITING_MAX: usize = 4_096;
 /// How long closing waits for a writer that holds the pipe.
 const CLOSE_WAIT: Duration = Duration::from_millis(200);
@@ -132,7 +132,7 @@ impl Transport<RoleClient> for StdioTransport {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // A writer may be stuck with the pipe in its hands; the end of the process frees it then.
+        // A writer may hold the pipe and be blocked; the end of the process releases it then.
         if let Ok(mut stdin) = timeout(CLOSE_WAIT, self.stdin.lock()).await {
             drop(stdin.take());
         }

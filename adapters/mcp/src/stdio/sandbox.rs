@@ -1,7 +1,7 @@
-//! What the kernel keeps a child process from: TCP, and files that its contract does not name (Landlock).
+//! What the kernel denies a child process: TCP, and files that its contract does not name (Landlock).
 //!
-//! Owns the rules of one child and what of them this kernel cannot enforce. Starts nothing. Invariants: a path that cannot be opened refuses
-//! the start; what the kernel offers is enforced completely or the child does not start.
+//! Owns the rules of one child and which of them this kernel cannot enforce. Starts nothing. Invariants: a path that cannot be opened
+//! refuses the start; what the kernel offers is enforced completely or the child does not start.
 
 use std::{io, path::Path};
 
@@ -14,12 +14,12 @@ use placet_types::contract::process::ProcessFile;
 
 use crate::text::printable;
 
-/// Since this version (Linux 6.2) a file cannot be truncated past the rules either.
+/// From this version on (Linux 6.2) the rules cover truncation of files too.
 const FILES: ABI = ABI::V3;
 /// Since this version (Linux 6.7) the rules cover TCP.
 const TCP: ABI = ABI::V4;
 
-/// What these bounds ask for and nothing enforces on this machine, as words for a person; empty when all of it is enforced.
+/// The limits that nothing on this machine enforces, as text for people; empty if all are enforced.
 pub(crate) fn gaps(bounds: &ProcessFile) -> Vec<&'static str> {
     let tcp = bounds.network.is_none()
         && (bounds.gains_privileges || strict().handle_access(AccessNet::from_all(TCP)).is_err());
@@ -32,7 +32,7 @@ pub(crate) fn gaps(bounds: &ProcessFile) -> Vec<&'static str> {
     gaps.into_iter().filter_map(|(open, what)| open.then_some(what)).collect()
 }
 
-/// A ruleset that takes nothing on that this kernel cannot enforce.
+/// A ruleset that fails for anything that this kernel cannot enforce.
 fn strict() -> Ruleset {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement)
 }
@@ -41,18 +41,18 @@ fn strict() -> Ruleset {
 #[derive(Debug)]
 pub(super) struct Rules {
     ruleset: RulesetCreated,
-    /// Whether this kernel offers everything that the bounds ask for.
+    /// Whether this kernel offers everything that the limits require.
     offered: bool,
 }
 
 impl Rules {
-    /// The rules that these bounds ask for, if they ask for any; relative paths begin in `data_dir`.
+    /// The rules for these limits, if any are needed; relative paths begin in `data_dir`.
     ///
     /// # Errors
     /// Which path cannot be opened, or what the kernel refuses.
     pub(super) fn of(bounds: &ProcessFile, data_dir: &Path) -> Result<Option<Self>, String> {
         let without_tcp = bounds.network.is_none();
-        // Only a process that can gain no rights may take rules on.
+        // Only a process that can gain no privileges may be restricted.
         if bounds.gains_privileges || (!without_tcp && bounds.files.is_none()) {
             return Ok(None);
         }

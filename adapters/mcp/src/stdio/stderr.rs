@@ -1,4 +1,4 @@
-//! The standard error of a child process: drained always, logged a little.
+//! The standard error of a child process: always drained, partly logged.
 //!
 //! Owns the limits of what is logged. Invariant: however much a server prints, it takes one small buffer; control characters are
 //! escaped, and the secrets that it was given are masked ([`Scrub`] says in which forms), wherever a line is cut.
@@ -13,7 +13,7 @@ use crate::text::printable;
 
 /// The longest part of one line that is logged.
 const LINE_BYTES_MAX: usize = 2_048;
-/// What is logged of one process altogether.
+/// The most bytes logged of one process in all.
 const LOGGED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads to the end.

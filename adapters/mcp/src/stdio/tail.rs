@@ -1,4 +1,4 @@
-//! What a child process printed on its standard error last, for people whose server does not start.
+//! The last lines on the standard error of a child process, for people whose server does not start.
 //!
 //! Owns how much of it is kept. Invariant: it holds only lines from which secrets are removed already.
 
@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const LINES_MAX: usize = 20;
 /// The most bytes that are kept of them together.
 const BYTES_MAX: usize = 4_096;
-/// How long the end of the output is waited for, once the server is known not to start.
+/// How long to wait for the end of the output, once it is known that the server does not start.
 const END_WAIT: Duration = Duration::from_millis(300);
 
 /// The last lines of a standard error; clones share them.
@@ -46,7 +46,7 @@ impl Tail {
         }
     }
 
-    /// The lines, once the process has ended or been given a moment to; nothing where none was printed.
+    /// The lines, after waiting a moment for the process to end; `None` if none were printed.
     pub(crate) async fn lines(&self) -> Option<String> {
         if let Some(ended) = self.0.ended.get() {
             let _waited = timeout(END_WAIT, ended.cancelled()).await.is_ok();

@@ -48,7 +48,7 @@ pub(super) fn connector(data_dir: &Path) -> McpConnector {
     connector_with(data_dir, SessionLimits::default())
 }
 
-/// One whose connections have so many sessions.
+/// A connector with these session limits.
 pub(super) fn connector_with(data_dir: &Path, sessions: SessionLimits) -> McpConnector {
     McpConnector::new(McpSettings {
         data_dir: data_dir.to_owned(),
@@ -169,14 +169,14 @@ pub(super) async fn call(
     args: Value,
 ) -> Outcome {
     let outcome = send(adapter, dispatch(contract, tool, args), within(10_000)).await;
-    // As the engine lets it count.
+    // Counted as the engine does.
     match contract.capabilities.get(&tool.parse::<CapabilityName>().unwrap()) {
         Some(capability) => outcome.under(capability),
         None => outcome,
     }
 }
 
-/// Sends a call for nobody in particular, as the engine does: what it goes through is made ready first.
+/// Sends a call without an owner, as the engine does: it is prepared first.
 pub(super) async fn send(
     adapter: &dyn Adapter,
     dispatch: Dispatch,
@@ -185,7 +185,7 @@ pub(super) async fn send(
     send_for(adapter, dispatch, conditions, SessionOwner::rehearsal()).await
 }
 
-/// The same for somebody.
+/// The same with an owner.
 pub(super) async fn send_for(
     adapter: &dyn Adapter,
     dispatch: Dispatch,

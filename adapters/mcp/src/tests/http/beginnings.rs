@@ -1,4 +1,4 @@
-//! What is left of beginnings that come to nothing: no request, no session at the server, and nobody who waits for them. And of sessions that
+//! What failed beginnings leave behind: no request, no session at the server, and nobody who waits for them. And sessions that
 //! fall silent, or forbid something.
 
 use std::{sync::Arc, time::Duration};
@@ -24,12 +24,12 @@ use crate::{
     tests::support::{dispatch, done, owner, send_for},
 };
 
-/// A contract for `peer` whose connections may take so long.
+/// A contract for `peer` whose connections may take this long.
 fn within(peer: &Peer, connect_ms_max: u64) -> Arc<Contract> {
     over(peer, |file| file["limits"] = json!({"connect_ms_max": connect_ms_max}))
 }
 
-/// Has a seat made ready for somebody whose token is `token` at this moment.
+/// Prepares a seat for somebody whose current token is `token`.
 async fn ready(
     adapter: &dyn Adapter,
     name: &str,
@@ -55,7 +55,7 @@ async fn a_beginning_that_nobody_waits_for_is_one_request_that_ends_in_its_time(
         assert!(is_for_them(&hasty), "{hasty:?}");
     }
     assert_eq!((begun_with(&peer, "gina"), peer.unanswered()), (1, 1));
-    // The second after its time is for an answer that is a little late.
+    // The additional second is for an answer that is a little late.
     until("its socket is let go", || peer.unanswered() == 0).await;
     adapter.close().await;
 }
@@ -156,7 +156,7 @@ async fn a_look_that_was_not_answered_is_no_sign_of_life() {
     assert_eq!(doer(sent), "Bearer alice");
     peer.deafen_those_of("alice");
     sleep(silent).await;
-    // Its whole time goes into the question whether the session is still there.
+    // Its whole time is spent on checking whether the session still exists.
     let hasty = ready(adapter.as_ref(), "alice", "alice", 200).await;
     assert!(is_for_them(&hasty), "{hasty:?}");
     let sent = send_for(adapter.as_ref(), echo(), holding("alice"), owner("alice")).await;

@@ -1,4 +1,4 @@
-//! What becomes of calls over HTTP.
+//! The outcomes of calls over HTTP.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sessions and whom they are for: servers that take the identity of a session from its first call, and servers that bind it to who began it.
+//! Sessions and their owners: servers that take the identity of a session from its first call, and servers that bind it to its creator.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ pub(super) async fn connect(contract: &Arc<Contract>, limits: SessionLimits) -> 
     connector.connect(Arc::clone(contract)).await.unwrap()
 }
 
-/// What a call is sent with for somebody whose token is `token` at this moment.
+/// The conditions of a call for somebody whose current token is `token`.
 pub(super) fn holding(token: &str) -> Conditions {
     let credential = Credential {
         header: "authorization".to_owned(),
@@ -44,7 +44,7 @@ async fn echo(adapter: &dyn Adapter, contract: &Contract, name: &str) -> Outcome
     send_for(adapter, dispatch(contract, "echo", json!({})), holding(name), owner(name)).await
 }
 
-/// For whom the server did a call.
+/// In whose name the server did a call.
 pub(super) fn doer(outcome: Outcome) -> String {
     let answer = done(outcome);
     answer.output["structured"]["doer"].as_str().unwrap().to_owned()
@@ -78,7 +78,7 @@ async fn each_owner_has_a_session_of_its_own_that_begins_with_its_credential() {
             .collect();
         let bearer = |name: &str| Some(format!("Bearer {name}"));
         assert_eq!(shown, [None, bearer("alice"), bearer("gina"), bearer("bob")], "{binding:?}");
-        // Lists go through the contract's own, which is no one's.
+        // Lists go through the contract's own session, which belongs to nobody.
         adapter.discover().await.unwrap();
         let listed = peer.seen().into_iter().find(|seen| seen.method() == "tools/list").unwrap();
         assert_eq!(
@@ -119,7 +119,7 @@ async fn a_session_is_there_before_its_call_is_dispatched_and_no_call_goes_witho
     let seated = ready().await;
     assert_eq!((begun(&peer).len(), peer.calls().len()), (2, 0));
     assert_eq!(doer(adapter.invoke(echoed(), seated).await), "Bearer alice");
-    // What was made ready in another connection is nothing here.
+    // A preparation in another connection is worthless here.
     let seated = ready().await;
     let other = connect(&contract, SessionLimits::default()).await;
     assert!(is_none(&other.invoke(echoed(), seated).await));
@@ -186,7 +186,7 @@ async fn a_session_that_refused_its_owner_is_begun_again_with_the_next_credentia
         done(send_for(adapter.as_ref(), echoed, holding("new"), owner("alice")).await);
         let begun = begun(&peer);
         assert_eq!(begun.last().unwrap().header("authorization"), Some("Bearer new"));
-        // A later token of hers goes on in it, and with it.
+        // A later token of hers is used in it from now on.
         let echoed = dispatch(&contract, "echo", json!({}));
         done(send_for(adapter.as_ref(), echoed, holding("newer"), owner("alice")).await);
         adapter.close().await;
@@ -235,7 +235,7 @@ async fn a_session_that_is_idle_is_ended_and_one_that_was_silent_is_asked_first(
     let adapter = connect(&contract, limits).await;
     done(echo(adapter.as_ref(), &contract, "alice").await);
     peer.forget_those_of("alice");
-    // The call is posted once, in a session that is there.
+    // The call is posted once, in an existing session.
     done(echo(adapter.as_ref(), &contract, "alice").await);
     assert_eq!((begun(&peer).len(), peer.calls().len()), (3, 2));
     adapter.close().await;

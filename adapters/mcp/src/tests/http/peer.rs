@@ -42,7 +42,7 @@ impl Seen {
     }
 }
 
-/// To whom the server thinks that a session belongs.
+/// To whom the server assigns a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Binding {
     /// To nobody.
@@ -54,7 +54,7 @@ pub(super) enum Binding {
     Beginner,
 }
 
-/// What the server does when somebody wants a session.
+/// How the server reacts to a request for a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Beginning {
     /// Begins it.
@@ -62,7 +62,7 @@ pub(super) enum Beginning {
     Good,
     /// Answers with this status.
     Status(u16),
-    /// Answers with no MCP.
+    /// Answers with something that is not MCP.
     Garbage,
     /// Speaks another version than the contract pins.
     OtherVersion,
@@ -72,7 +72,7 @@ pub(super) enum Beginning {
     Deafness,
 }
 
-/// How the server is.
+/// The server's behaviour.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Manner {
     pub(super) stateless: bool,
@@ -83,9 +83,9 @@ pub(super) struct Manner {
     pub(super) binding: Binding,
     /// How long it takes to begin a session for somebody with a credential, in milliseconds.
     pub(super) begins_in_ms: u64,
-    /// What it does when it is gina who wants one.
+    /// What it does when gina requests one.
     pub(super) ginas: Beginning,
-    /// Gives everybody with a credential the same number.
+    /// Assigns the same session id to everybody with a credential.
     pub(super) one_number: bool,
 }
 
@@ -105,10 +105,10 @@ struct Shared {
     begun: AtomicU32,
     /// Sessions in which no message is answered.
     deaf: Mutex<HashSet<String>>,
-    /// Requests that are not answered, and whose client is still there.
+    /// Unanswered requests whose client is still there.
     unanswered: AtomicU32,
     changes: watch::Sender<u32>,
-    /// What a stream that is taken up again goes on with.
+    /// The rest of a stream, for when it is resumed.
     rest: Mutex<Option<Value>>,
 }
 
@@ -150,7 +150,7 @@ impl Peer {
         self.shared.sessions.lock().retain(|_, owner| *owner != of);
     }
 
-    /// Answers no message any more in the sessions that belong to a credential.
+    /// Stops answering in the sessions that belong to a credential.
     pub(super) fn deafen_those_of(&self, credential: &str) {
         let of = Some(format!("Bearer {credential}"));
         let sessions = self.shared.sessions.lock();
@@ -275,7 +275,7 @@ fn number_of(headers: &HeaderMap) -> Option<&str> {
     headers.get("mcp-session-id").map(|value| value.to_str().unwrap())
 }
 
-/// Whether a session, if there is one, exists for anyone who asks.
+/// Whether the session named in a request, if any, exists for its sender.
 fn knows(shared: &Shared, headers: &HeaderMap) -> bool {
     let Some(number) = number_of(headers) else { return true };
     let sessions = shared.sessions.lock();
@@ -283,7 +283,7 @@ fn knows(shared: &Shared, headers: &HeaderMap) -> bool {
     shared.manner.binding != Binding::Beginner || *owner == Some(credential_of(headers))
 }
 
-/// For whom the server thinks that it does a call.
+/// In whose name the server does a call.
 fn doer(shared: &Shared, headers: &HeaderMap) -> String {
     let shown = credential_of(headers);
     match number_of(headers) {
@@ -355,7 +355,7 @@ fn initialize(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response
     }
 }
 
-/// A status, with what the arguments want besides.
+/// A status, with the additions that the arguments ask for.
 fn status(id: &Value, args: &Value) -> Response {
     let code = u16::try_from(args["code"].as_u64().unwrap()).unwrap();
     let is_set = |name: &str| args[name] == json!(true);

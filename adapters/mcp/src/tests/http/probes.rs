@@ -1,4 +1,4 @@
-//! Asking about a token over HTTP.
+//! Probing for a token over HTTP.
 
 use placet_adapter::{adapter::Inquiry, outcome::Probe};
 use serde_json::json;

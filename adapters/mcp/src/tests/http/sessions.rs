@@ -17,7 +17,7 @@ use crate::{
     tests::support::{self, Secrets, call, connect, done, in_seconds, make_write},
 };
 
-/// A contract for `peer` whose tools are writes, so that nothing about them is taken lightly.
+/// A contract for `peer` whose tools are writes, so that the strictest rules apply.
 pub(super) fn over(peer: &Peer, change: impl FnOnce(&mut Value)) -> Arc<Contract> {
     let transport = json!({"type": "mcp_http", "url": peer.url, "private_network": true});
     support::contract(transport, |file| {
@@ -74,7 +74,7 @@ async fn after_a_forgotten_session_another_begins_and_no_call_repeats() {
         assert_eq!(is_none, declared, "{outcome:?}");
         assert_eq!(matches!(outcome, Outcome::Unknown(_)), !declared, "{outcome:?}");
         assert_eq!(peer.calls().len(), 2, "a call was posted again in a new session");
-        // It was not the one of the connection, which is over when its own is.
+        // It was not the connection's own session; the connection ends only with that one.
         assert!(adapter.is_alive());
         let forgotten = adapter.discover().await.unwrap_err();
         assert!(matches!(forgotten, AdapterError::NoSession(_)), "{forgotten}");
@@ -105,7 +105,7 @@ async fn a_change_announced_outside_of_calls_is_counted() {
 async fn a_list_is_never_taken_from_a_cache() {
     let peer = Peer::start(Manner::default()).await;
     let adapter = connect(&over(&peer, |_| {})).await.unwrap();
-    // The peer says that its list may be kept for ten minutes.
+    // The peer allows its list to be cached for ten minutes.
     assert_eq!(adapter.discover().await.unwrap()[0].name, "echo_0");
     peer.announce_change();
     assert_eq!(adapter.discover().await.unwrap()[0].name, "echo_1");
@@ -118,7 +118,7 @@ async fn a_server_that_wants_a_credential_for_everything_gets_the_contracts_one_
     let contract = over(&peer, |file| file["credential"] = json!({"secret": "known"}));
     let adapter = connect(&contract).await.unwrap();
     assert_eq!(adapter.discover().await.unwrap().len(), 1);
-    // A call carries what it was given, here nothing, and so does the session for it.
+    // A call carries its own credential, here none, and so does its session.
     let outcome = call(adapter.as_ref(), &contract, "echo", json!({})).await;
     assert!(
         matches!(outcome, Outcome::NotExecuted(AdapterError::CredentialRefused(_))),

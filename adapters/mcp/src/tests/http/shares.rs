@@ -1,4 +1,4 @@
-//! What one owner's, and one tenant's, sessions are to all others: nothing. And when they end.
+//! The sessions of one owner, and of one tenant, do not affect any others. And when sessions end.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     tests::support::{dispatch, done, in_seconds, owner, owner_in, send_for},
 };
 
-/// A credential that is over so many milliseconds from now.
+/// A credential that expires in so many milliseconds.
 fn ending(name: &str, in_ms: u64) -> Credential {
     Credential {
         header: "authorization".to_owned(),
@@ -31,7 +31,7 @@ fn ending(name: &str, in_ms: u64) -> Credential {
     }
 }
 
-/// Has a seat made ready for somebody of a tenant.
+/// Prepares a seat for somebody in a tenant.
 pub(super) async fn seat(
     adapter: &dyn Adapter,
     tenant: &str,
@@ -51,7 +51,7 @@ pub(super) fn is_outage(result: &Result<SessionLease, AdapterError>) -> bool {
     matches!(result, Err(AdapterError::Unavailable(_)))
 }
 
-/// Who was told the end of a session, in order.
+/// Whose sessions the server was told to end, in order.
 pub(super) fn ended(peer: &Peer) -> Vec<String> {
     let is_end = |seen: &Seen| seen.http_method == "DELETE";
     let of = |seen: Seen| seen.header("authorization").unwrap_or_default().to_owned();
@@ -94,7 +94,7 @@ async fn one_tenant_that_gets_no_answer_is_one_sign_of_an_outage_and_a_short_tim
     }
     let others = seat(adapter.as_ref(), "initech", "gina of initech", 10_000).await;
     assert!(is_outage(&others), "{others:?}");
-    // That it begins one for anybody is a sign that it is there; what comes then is news again.
+    // A new session for anybody shows that the server is there; a later failure is news again.
     seat(adapter.as_ref(), "acme", "alice", 10_000).await.unwrap();
     assert!(is_outage(&ginas("gina", 10_000).await));
     adapter.close().await;
@@ -106,7 +106,7 @@ async fn a_server_that_cannot_be_reached_is_out_for_everybody() {
     let adapter = connect(&over(&peer, |_| {}), SessionLimits::default()).await;
     peer.stop();
     let out = async {
-        // Sockets that are open still serve for a while.
+        // Open sockets still serve for a while.
         let mut number = 0_u32;
         while !is_outage(&seat(adapter.as_ref(), "acme", &number.to_string(), 1_000).await) {
             number = number.saturating_add(1);
@@ -124,7 +124,7 @@ async fn a_tenant_pushes_out_its_own_sessions_and_those_of_tenants_beyond_their_
     let adapter = connect(&over(&peer, |_| {}), limits).await;
     let come = async |tenant: &str, name: &str| {
         drop(seat(adapter.as_ref(), tenant, name, 10_000).await.unwrap());
-        // Its place is as old as its last use.
+        // A place's age is counted from its last use.
         sleep(Duration::from_millis(2)).await;
     };
     come("acme", "alice").await;
@@ -153,7 +153,7 @@ async fn a_tenant_without_a_session_gets_one_also_where_there_are_more_tenants_t
     let in_use = come("globex", "gustav").await.unwrap();
     drop(come("initech", "ines").await.unwrap());
     assert_eq!(ended(&peer), ["Bearer alice"]);
-    // What is in use is taken from nobody.
+    // A place in use is taken from nobody.
     let hers = come("umbrella", "uma").await.unwrap();
     assert_eq!(ended(&peer), ["Bearer alice", "Bearer ines"]);
     let none = come("acme", "alice").await;
@@ -177,7 +177,7 @@ async fn nobody_gets_a_session_whose_number_another_one_has() {
     assert_eq!(doer(echo("alice").await), "Bearer alice");
     assert_eq!((begun(&peer).len(), peer.calls().len(), ended(&peer).len()), (3, 2, 0));
     adapter.close().await;
-    // Once it has ended, the number is anybody's.
+    // Once it has ended, its id may be used by anybody.
     let adapter = connect(&contract, SessionLimits::default()).await;
     let echoed = dispatch(&contract, "echo", json!({}));
     done(send_for(adapter.as_ref(), echoed, holding("bob"), owner("bob")).await);
@@ -208,7 +208,7 @@ async fn a_session_is_ended_while_its_credential_is_good_and_never_with_one_that
     until("her session is ended", || ended(&peer) == ["Bearer alice"]).await;
     assert!(began.elapsed() < Duration::from_secs(5), "her credential is over");
 
-    // In use until after that: its end cannot be told any more, and no call goes with what is over.
+    // In use until after that: its end can no longer be sent, and no call carries an expired credential.
     let bob = owner_in("acme", "bob");
     done(slowly(adapter.as_ref(), &contract, bob, ending("bob", 400), 800).await);
     let calls = peer.calls().len();

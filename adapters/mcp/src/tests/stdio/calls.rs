@@ -1,4 +1,4 @@
-//! What becomes of calls.
+//! The outcomes of calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -392,7 +392,7 @@ async fn an_answer_that_is_late_is_heard_while_somebody_listens_and_cancelled_wh
     let unheard = adapter.invoke(slow(5_000), listening(300)).await;
     assert!(matches!(unheard, Outcome::Unknown(_)), "{unheard:?}");
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    // Anyone who lets go of a call that is listened for cancels it too.
+    // Dropping a call that is still listened for cancels it too.
     let release =
         timeout(Duration::from_millis(300), adapter.invoke(slow(5_000), listening(60_000)));
     assert!(release.await.is_err());

@@ -1,4 +1,4 @@
-//! What a child has and what it may use, as it says itself.
+//! What a child has and what it may use, as reported by itself.
 
 use landlock::{ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _};
 use placet_adapter::outcome::{AdapterError, Outcome};
@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::connector::not_confined;
 use crate::tests::support::{call, connect, contract, done, in_seconds, python};
 
-/// What a child started with these bounds says about itself.
+/// The report of a child started with these limits about itself.
 async fn itself(process: Value) -> Value {
     let mut transport = python("good");
     transport["process"] = process;
@@ -20,7 +20,7 @@ async fn itself(process: Value) -> Value {
     answer.output["structured"]["process"].clone()
 }
 
-/// The descriptors that we have and would leave to a program that replaced us.
+/// Our inherited descriptors, which we would leave to a program that replaced us.
 fn given_to_us() -> Vec<String> {
     let all = std::fs::read_dir("/proc/self/fdinfo").unwrap();
     let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -37,7 +37,7 @@ fn given_to_us() -> Vec<String> {
 
 #[tokio::test]
 async fn a_child_has_three_pipes_a_group_of_its_own_and_no_way_to_more_rights() {
-    // What we have open ourselves: a file, a socket, a pipe.
+    // Descriptors of our own: a file, a socket, a pipe.
     let file = tempfile::tempfile().unwrap();
     let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let pipe = std::io::pipe().unwrap();
@@ -47,14 +47,14 @@ async fn a_child_has_three_pipes_a_group_of_its_own_and_no_way_to_more_rights() 
         let to = opened.remove(pipe).unwrap();
         assert!(to.as_str().unwrap().starts_with("pipe:"), "{pipe}: {to}");
     }
-    // Whatever else it has, the one who started these tests has given to us and to all that we start.
+    // Everything else was inherited from the process that started these tests.
     let given = given_to_us();
     assert!(opened.keys().all(|name| given.contains(name)), "{opened:?}, given: {given:?}");
     assert!(given.len() < 10, "next to everything would be given: {given:?}");
     assert_eq!((&child["no_new_privs"], &child["group"]), (&json!("1"), &json!(true)));
     assert_eq!(child["limits"]["Max core file size"], json!(["0", "0"]));
     drop((file, socket, pipe));
-    // We ourselves are as we were: the next child can be one that needs it.
+    // We ourselves are unaffected: the next child may need privileges.
     assert!(!rustix::thread::no_new_privs().unwrap());
     let sudo = itself(json!({ "gains_privileges": true })).await;
     assert_eq!(sudo["no_new_privs"], "0");
@@ -76,7 +76,7 @@ async fn the_bounds_of_a_contract_are_those_of_the_process() {
     ] {
         assert_eq!(child["limits"][name], json!([most, most]), "{name}: {child:#}");
     }
-    // What nobody can be bound by is said before anything starts.
+    // A limit that nobody can enforce is reported before anything starts.
     let mut transport = python("good");
     transport["process"] = json!({ "open_files_max": 0 });
     assert!(serde_json::from_value::<TransportFile>(transport.clone()).is_err());
@@ -100,7 +100,7 @@ async fn a_child_that_goes_beyond_its_bounds_ends_and_its_call_has_no_known_end(
     }
 }
 
-/// What a child started with these bounds can do of what the arguments name.
+/// What a child started with these limits can do with the files and addresses in the arguments.
 async fn tries(process: Value, args: Value) -> Value {
     let mut transport = python("good");
     transport["process"] = process;
@@ -117,7 +117,7 @@ fn gaps(process: Value) -> Vec<&'static str> {
     not_confined(&serde_json::from_value(transport).unwrap())
 }
 
-/// Which version of Landlock this kernel has, asked in another way than the product does.
+/// The Landlock version of this kernel, determined differently than in the product.
 fn kernel() -> ABI {
     let asked = std::thread::spawn(|| {
         let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).unwrap();
@@ -143,7 +143,7 @@ async fn without_a_word_about_the_network_a_child_has_no_tcp() {
     let unconfined = json!({ "network": "unconfined" });
     assert_eq!(tries(unconfined.clone(), args.clone()).await, open);
     assert!(gaps(unconfined).is_empty());
-    // What can gain rights cannot be confined, and this is no secret.
+    // A process that can gain privileges cannot be confined, and that is reported.
     let gains = json!({ "gains_privileges": true });
     assert_eq!(tries(gains.clone(), args).await, open);
     assert_eq!(gaps(gains), ["which TCP connections it opens and ports it binds"]);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::tests::support::{TOKEN, call, connect, contract, done, make_write, python};
 
-/// A contract whose `echo` is queryable through `status`, pinned to what the server lists; `say` is what `status` is to answer.
+/// A contract whose `echo` is queryable through `status`, pinned to what the server lists; `say` is the answer of `status`.
 async fn asking(mode: &str, log: &Path, say: Value, change: impl Fn(&mut Value)) -> Arc<Contract> {
     let made = |pin: Option<String>| {
         contract(python(mode), |file| {
@@ -116,7 +116,7 @@ async fn whatever_is_not_plainly_one_of_the_states_is_unknown() {
         json!({"state": true}),
         json!({"state": ["done"]}),
         json!({"state": "DONE", "result": recorded()}),
-        // Committed, and the result is none.
+        // Committed, without a valid result.
         json!({"state": "done"}),
         json!({"state": "done", "result": null}),
         json!({"state": "done", "result": "text"}),
@@ -163,7 +163,7 @@ async fn a_silent_probe_is_unknown_within_its_time() {
     let begun = Instant::now();
     assert!(matches!(adapter.probe(&about(&contract, "echo", TOKEN)).await, Probe::Unknown));
     assert!(begun.elapsed() < Duration::from_secs(5));
-    // It is one question among others: the connection goes on.
+    // It is one request among others: the connection continues.
     done(call(adapter.as_ref(), &contract, "echo", json!({})).await);
     adapter.close().await;
 }
@@ -174,7 +174,7 @@ async fn a_probe_never_guesses() {
     let say = json!({"state": "done", "result": recorded()});
     let contract = asking("askable", &folder.path().join("log"), say, |_| {}).await;
     let adapter = connect(&contract).await.unwrap();
-    // Its contract says nothing about asking.
+    // Its contract does not say how to probe.
     assert!(matches!(adapter.probe(&about(&contract, "slow", TOKEN)).await, Probe::Unknown));
     adapter.close().await;
     assert!(matches!(adapter.probe(&about(&contract, "echo", TOKEN)).await, Probe::Unknown));
