@@ -1,6 +1,6 @@
 //! The document of a plan.
 //!
-//! Owns its members, their limits, the tool choice and the way to its model. Not here: reading the file.
+//! Owns its members, their limits, the tool choice and the client of its model. Not here: reading the file.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use url::Url;
 const STRATEGIC_PLAN_CHARS_MAX: usize = 1_500;
 const DESCRIPTIONS_MAX: usize = 256;
 const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// The most that one batch of Placet takes.
+/// The most calls in one batch of Placet.
 const CALLS_PER_BATCH_MAX: usize = 64;
 
 /// What is to be done, with which model and which tools.
@@ -25,7 +25,7 @@ const CALLS_PER_BATCH_MAX: usize = 64;
 pub struct Plan {
     /// The model.
     pub model: Model,
-    /// What the model is told before everything else.
+    /// The first instructions for the model.
     #[serde(default)]
     pub system_prompt: String,
     /// The larger plan that the task is a part of; the model reads the first 1,500 characters of its JSON.
@@ -34,16 +34,16 @@ pub struct Plan {
     /// The tools that the model may call (PL-01). Without any: all that the run offers.
     #[serde(default)]
     pub tool_descriptions: Vec<ToolDescription>,
-    /// Whether the model is offered functions; otherwise it is told of the tools in words, and answers in JSON.
+    /// Whether the model is offered functions; otherwise the tools are described in words, and it answers in JSON.
     #[serde(default = "is_true")]
     pub use_function_calling: bool,
-    /// Further calls of one answer are cut off, 1 to 64 (PL-02).
+    /// The most calls of one answer, 1 to 64 (PL-02); further ones are cut off.
     #[serde(default = "default_parallel")]
     pub max_parallel_tool_calls: usize,
-    /// `auto`, `required`, `none` or `{"type":"function","function":{"name":…}}`; `auto` where nothing is said (PL-03). What has to be called is called in the first iteration.
+    /// `auto`, `required`, `none` or `{"type":"function","function":{"name":…}}` (PL-03); default `auto`. Forced in the first iteration.
     #[serde(default)]
     pub tool_choice: Option<Value>,
-    /// The highest mode of the run's calls, as in a call; what the agent's class allows where nothing is said.
+    /// The highest mode of the run's calls, as in a call; absent: what the agent's class allows.
     #[serde(default)]
     pub safety_mode: Option<String>,
     /// The budget of the run, as in a call.
@@ -62,7 +62,7 @@ pub struct Model {
     pub url: Url,
     /// The model's name there.
     pub name: String,
-    /// The environment variable with the bearer key; where it is not set, none is sent.
+    /// The environment variable with the bearer key; if it is not set, no key is sent.
     #[serde(default = "default_key_variable")]
     pub key_variable: String,
 }
@@ -121,7 +121,7 @@ pub struct PlanError {
     pub problem: String,
 }
 
-/// A model may think for long.
+/// A model may think for a long time.
 const REQUEST_MS_MAX: u64 = 300_000;
 
 impl Model {
@@ -134,7 +134,7 @@ impl Model {
             key: "model.url",
             problem: format!("cannot be used: {error}"),
         };
-        // The author of the plan named the host, so it may be a private one.
+        // The author of the plan named the host, so a private one is permitted.
         let destination = Destination::from_url(&self.url, PrivateRanges::Allowed)
             .map_err(|error| unusable(&error))?;
         let limits = HttpLimits { request_timeout_ms: REQUEST_MS_MAX, ..HttpLimits::default() };
@@ -153,7 +153,7 @@ impl Model {
 }
 
 impl Plan {
-    /// Checks what the form alone does not.
+    /// Checks what the format alone does not guarantee.
     ///
     /// # Errors
     /// [`PlanError`] names the first member that is out of bounds.
@@ -204,7 +204,7 @@ impl Plan {
     /// The plan with another tool choice: the value of `OPENAI_TOOL_CHOICE`, a word or an object in JSON.
     ///
     /// # Errors
-    /// [`PlanError`] where it is none.
+    /// [`PlanError`] if it is not a tool choice.
     pub fn with_tool_choice(self, text: &str) -> Result<Self, PlanError> {
         let choice = serde_json::from_str(text).unwrap_or_else(|_a_word| json!(text));
         let plan = Self { tool_choice: Some(choice), ..self };

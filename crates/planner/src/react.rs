@@ -1,4 +1,4 @@
-//! The loop: ask the model, save its calls, have them executed, tell it what came of them (PL-02).
+//! The loop: ask the model, save its calls, have them executed, give it the results (PL-02).
 //!
 //! Owns the order of these steps, and when the plan is parked or ends. Not here: how progress is kept.
 
@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::schema::{Function, choice, functions};
 use crate::words;
 
-/// Characters of one observation that the model reads.
+/// How many characters of one observation the model reads.
 const OBSERVATION_CHARS_MAX: usize = 16_000;
 /// How often in a row a model without function calling may answer in neither form.
 const MISREAD_MAX: u32 = 3;
@@ -23,13 +23,13 @@ pub trait Toolbox: Send + Sync {
     /// Why it cannot be done, or not now.
     type Error: Send;
 
-    /// The functions that the run offers now; the run is opened where it is not.
+    /// The functions that the run currently offers; the run is opened if it is not open.
     async fn offer(&self, progress: &Progress) -> Result<Vec<Value>, Self::Error>;
 
-    /// Has one turn's calls executed, and answers the `results` of the batch. The same batch sent again does nothing a second time.
+    /// Has the calls of one turn executed, and returns the `results` of the batch. Sending the same batch again does nothing twice.
     async fn batch(&self, progress: &Progress, batch: &Value) -> Result<Vec<Value>, Self::Error>;
 
-    /// Keeps the progress, durably.
+    /// Saves the progress durably.
     ///
     /// # Errors
     /// When it cannot be kept; nothing is executed then.
@@ -42,7 +42,7 @@ pub trait Toolbox: Send + Sync {
 /// What happened, for people who watch.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The model said this before it called tools.
+    /// The model's text before it called tools.
     Thought(&'a str),
     /// It called a tool, with these arguments.
     Called {
@@ -53,18 +53,18 @@ pub enum Event<'a> {
         /// The arguments, as JSON.
         arguments: &'a str,
     },
-    /// What became of a call: `succeeded`, `failed`, `refused`, `pending`, `unknown`.
+    /// The status of a call: `succeeded`, `failed`, `refused`, `pending`, `unknown`.
     Observed {
         /// The tool.
         tool: &'a str,
-        /// How the call stands.
+        /// The call's status.
         status: &'a str,
         /// The error's code, where there is one.
         error_code: Option<&'a str>,
     },
 }
 
-/// Everything that a plan needs to go on: what is kept between two steps.
+/// Everything that a plan needs to resume: the state between two steps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
@@ -164,7 +164,7 @@ impl Progress {
             calls.into_iter().map(|call| PlannedCall { tool: tool_of(&call), call }).collect();
     }
 
-    /// Takes what came of the calls into the conversation.
+    /// Adds the results of the calls to the conversation.
     fn take_results(&mut self, results: &[Value]) {
         for (PlannedCall { call, .. }, result) in
             std::mem::take(&mut self.calls).into_iter().zip(results)
@@ -179,12 +179,12 @@ impl Progress {
     }
 }
 
-/// How a plan stands when nothing more can be done now.
+/// The state of a plan when nothing more can be done at present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It is done: the model's answer.
     Answered(String),
-    /// These calls wait for people; the plan goes on when they have decided.
+    /// These calls wait for people; the plan resumes when they have decided.
     Parked(Vec<Held>),
     /// A limit ended it: its name in the plan.
     Bounded(&'static str),
@@ -201,24 +201,24 @@ pub struct Held {
     pub approval_id: String,
 }
 
-/// Why a step failed. What was saved before is as good as it was.
+/// Why a step failed. What was saved before stays valid.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError<E> {
     /// The model.
     #[error(transparent)]
     Chat(#[from] ChatError),
-    /// Placet, or what keeps the progress.
+    /// Placet, or saving the progress.
     #[error("{0}")]
     Toolbox(E),
     /// Placet answered another number of results than there were calls.
     #[error("Placet did not answer each call of the batch")]
     Incomplete,
-    /// The model kept answering in another form than it was told.
+    /// The model kept answering in another form than requested.
     #[error("the model answers neither with tools to call nor with an answer")]
     Misread,
 }
 
-/// A plan at work.
+/// A running plan.
 #[derive(Debug)]
 pub struct React<T> {
     model: ChatClient,
@@ -228,12 +228,12 @@ pub struct React<T> {
 }
 
 impl<T: Toolbox> React<T> {
-    /// Goes on from `progress`.
+    /// Resumes from `progress`.
     pub const fn new(model: ChatClient, toolbox: T, progress: Progress) -> Self {
         Self { model, toolbox, progress, misread: 0 }
     }
 
-    /// How far it has come.
+    /// The progress so far.
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -241,7 +241,7 @@ impl<T: Toolbox> React<T> {
     /// Works until there is an answer, people are asked, or a limit is reached.
     ///
     /// # Errors
-    /// [`StepError`]; the same plan goes on from what was saved.
+    /// [`StepError`]; the same plan resumes from what was saved.
     pub async fn run(&mut self) -> Result<Outcome, StepError<T::Error>> {
         loop {
             if let Some(answer) = &self.progress.answer {
@@ -270,7 +270,7 @@ impl<T: Toolbox> React<T> {
         Ok(None)
     }
 
-    /// Asks the model; its calls are in the progress then, or its answer.
+    /// Asks the model; its calls or its answer are in the progress afterwards.
     async fn ask(&mut self) -> Result<(), StepError<T::Error>> {
         let offered = self.toolbox.offer(&self.progress).await.map_err(StepError::Toolbox)?;
         let functions = functions(&self.progress.plan, &offered);

@@ -1,6 +1,6 @@
-//! What the model is offered: the plan's descriptions with the schemas that Placet knows (PL-01).
+//! The functions offered to the model: the plan's descriptions with the schemas that Placet knows (PL-01).
 //!
-//! Owns which tool a name of the model's stands for, and the tool choice (PL-03). Not here: which tools there are.
+//! Owns which tool a name from the model stands for, and the tool choice (PL-03). Not here: which tools exist.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ pub(crate) struct Function {
     pub(crate) definition: Value,
 }
 
-/// The tool choice of an iteration, from 0. What has to be called is called in the first one; otherwise the plan could never come to an end.
+/// The tool choice of an iteration, from 0. A forced tool is called in the first one; otherwise the plan could never end.
 pub(crate) fn choice(plan: &Plan, iteration: u32) -> Value {
     let auto = json!("auto");
     let choice = plan.tool_choice.clone().unwrap_or_else(|| auto.clone());
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(made[0].tool, "db__search_database");
         assert_eq!(made[0].definition["function"]["parameters"], schema);
         assert_eq!(made[0].definition["function"]["description"], "Search.");
-        // It could be either of the two.
+        // It is ambiguous.
         assert_eq!(made[1].tool, "twice");
         let text = json!({ "type": "string" });
         let wanted = json!({ "type": "object", "properties": { "x": text, "y": text }, "required": ["x", "y"] });

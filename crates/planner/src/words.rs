@@ -1,16 +1,16 @@
-//! The form in which a model answers that is offered no functions: one JSON object (PL-03, `use_function_calling`).
+//! The answer format of a model without function calling: one JSON object (PL-03, `use_function_calling`).
 //!
-//! Owns what such a model is told, and how its answer is read and kept. Not here: the loop.
+//! Owns the instructions for such a model, and how its answers are parsed and kept. Not here: the loop.
 
 use placet_chat::{FunctionCall, ToolCall};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What a model is told that answered in neither of the two forms.
+/// The message to a model that answered in neither of the two forms.
 pub(crate) const TOLD_AGAIN: &str =
     "Answer with one JSON object and nothing else, in one of the two forms.";
 
-/// What it is told of its tools.
+/// The description of its tools.
 pub(crate) fn told(definitions: &[Value]) -> String {
     let functions: Vec<&Value> = definitions.iter().filter_map(|one| one.get("function")).collect();
     format!(
@@ -39,7 +39,7 @@ fn empty() -> Value {
     json!({})
 }
 
-/// The calls of an answer, or what it answers; `None` if it has neither form. Text around the object is left aside.
+/// The calls in an answer, or the final answer; `None` if it has neither form. Text around the object is ignored.
 pub(crate) fn read(text: &str) -> Option<(Vec<ToolCall>, String)> {
     let object = text.get(text.find('{')?..=text.rfind('}')?)?;
     let Words { actions, answer } = serde_json::from_str(object).ok()?;
@@ -54,7 +54,7 @@ pub(crate) fn read(text: &str) -> Option<(Vec<ToolCall>, String)> {
     Some((actions.into_iter().map(call).collect(), String::new()))
 }
 
-/// Calls as the model finds them in the conversation: those that were made.
+/// Calls as they appear in the model's conversation.
 pub(crate) fn written(calls: &[ToolCall]) -> String {
     let action = |call: &ToolCall| {
         let args: Value = serde_json::from_str(&call.function.arguments).unwrap_or_default();
