@@ -36,7 +36,7 @@ impl Message {
     }
 }
 
-/// A call as a model answers it.
+/// A tool call in a model's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// Its id; empty where the endpoint gives none.
@@ -63,7 +63,7 @@ pub struct FunctionCall {
     pub arguments: String,
 }
 
-/// What a model is asked.
+/// A request to a model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChatRequest<'a> {
     /// The conversation.
@@ -97,7 +97,7 @@ pub enum ChatError {
         /// The status: 401 is a wrong key, 404 a wrong URL or model, 429 too many requests.
         status: u16,
     },
-    /// What was answered is no chat completion.
+    /// The answer is not a chat completion.
     #[error("the model's endpoint answered with something that is no chat completion")]
     Malformed,
     /// The request cannot be formed.
@@ -171,7 +171,7 @@ impl ChatClient {
     /// Sends the conversation and reads the answer.
     ///
     /// # Errors
-    /// [`ChatError`] when there is none.
+    /// [`ChatError`] when there is no answer.
     pub async fn complete(&self, asked: ChatRequest<'_>) -> Result<Reply, ChatError> {
         let has_functions = !asked.functions.is_empty();
         let body = Completing {
