@@ -1,8 +1,8 @@
 //! The checker: what was answered and what happened, against the promises I1 to I16.
 //!
 //! Owns the verdict. Its input is the history, the witness's log and the final state, nothing else; it does not know how faults
-//! are made. Invariant: a promise for which the input is missing is unchecked, which counts as a failure. What goes by two clocks is left
-//! out in a round that moves one; the kept schedules of each store have a round that does not.
+//! are injected. Invariant: a promise whose input is missing is unchecked, which counts as a failure. Comparisons of two clocks are left
+//! out in a round that moves one; the kept schedules of each store include a round that does not.
 
 use std::fmt;
 
@@ -85,7 +85,7 @@ impl fmt::Display for Invariant {
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// Which.
+    /// Which promise.
     pub invariant: Invariant,
     /// The key, record, token, tenant or node it is about.
     pub subject: String,
@@ -133,7 +133,7 @@ impl Verdict {
     }
 }
 
-/// Where the checks put what they find.
+/// Collects the findings of the checks.
 #[derive(Debug, Default)]
 struct Findings(Verdict);
 
@@ -154,7 +154,7 @@ impl Findings {
     }
 }
 
-/// The most events that one violation tells.
+/// The most events listed for one violation.
 const EVENTS_MAX: usize = 60;
 
 /// The beginning and the end of a long tale.
@@ -168,7 +168,7 @@ fn shortened(mut events: Vec<String>) -> Vec<String> {
     events
 }
 
-/// Judges a run.
+/// Checks a run.
 #[must_use]
 pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
     let world = World::of(events, witness);

@@ -44,7 +44,7 @@ const STARTS_MAX: u32 = 8;
 /// A deployment of our own.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// What it is used through.
+    /// What the load and the injectors use it through.
     pub(crate) scene: Arc<Scene>,
     /// The nodes.
     pub(crate) nodes: Vec<Arc<Node>>,
@@ -56,7 +56,7 @@ pub(crate) struct Cluster {
     pub(crate) folder: PathBuf,
     admin: Api,
     stopping: AtomicBool,
-    /// Until when whose ends have a cause that was injected; no node: those of all.
+    /// Until when the ends of which nodes are explained by an injected fault; `None`: of all nodes.
     excused: Mutex<Vec<(Option<usize>, Instant)>>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -136,7 +136,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Ends of a node's processes within the next while have a cause that was injected; no node: those of all of them.
+    /// Ends of a node's processes within `span` are explained by an injected fault; `None`: those of all nodes.
     pub(crate) fn excuse(&self, node: Option<usize>, span: Duration) {
         let mut excused = self.excused.lock();
         excused.push((node, Instant::now() + span));
@@ -148,7 +148,7 @@ impl Cluster {
         excused.iter().any(|(whose, until)| now < *until && whose.is_none_or(|whose| whose == node))
     }
 
-    /// Notes a finding where a process has ended, or not even begun, without a cause that was injected.
+    /// Reports a finding if a process has ended, or failed to start, without an injected cause.
     fn judge_end(&self, node: &Node, how: &str) -> String {
         let why = node.tail(4);
         if !self.is_excused(node.number) {
@@ -166,7 +166,7 @@ impl Cluster {
         self.scene.note(node.number, NodeChange::Exited { code: status.code(), why });
     }
 
-    /// Starts a node until it is up and ready. Anyone who calls holds its gate, or nobody else can.
+    /// Starts a node until it is up and ready. The caller holds its gate, or nobody else can.
     pub(crate) async fn bring_up(&self, node: &Node) -> Result<()> {
         for attempt in 1..=STARTS_MAX {
             let began = Instant::now();

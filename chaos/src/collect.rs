@@ -1,5 +1,5 @@
-//! What is found at the end of a round: records and approvals from every node, the exported log, what the program's own checks
-//! say, and where secrets stand.
+//! The final probes of a round: records and approvals from every node, the exported log, the program's own checks,
+//! and the search for secrets.
 //!
 //! Owns the asking. Does not judge.
 
@@ -63,7 +63,7 @@ pub(crate) async fn collect(cluster: &Cluster, store: Store) -> Result<()> {
     }
     let secret = [("witness".to_owned(), SECRET.to_owned())];
     for node in &cluster.nodes {
-        // The secret's own file stands beside the data folder.
+        // The secret's own file is next to the data folder.
         for place in [node.data(), node.log()] {
             let found = secrets::scan(&place, &secret)?;
             cluster.scene.recorder.record(What::Probe(Box::new(found)));
@@ -75,7 +75,7 @@ pub(crate) async fn collect(cluster: &Cluster, store: Store) -> Result<()> {
     Ok(())
 }
 
-/// Rows of the database in which the secret stands, as text or as bytes.
+/// Searches the database for rows that contain the secret, as text or as bytes.
 async fn secrets_shared(cluster: &Cluster) -> Result<()> {
     const TABLES: &str = "SELECT tablename FROM pg_tables WHERE schemaname = 'placet'";
     let Some(postgres) = &cluster.postgres else { return Ok(()) };
@@ -140,7 +140,7 @@ async fn approvals(cluster: &Cluster, tenant: &str, node: usize) -> Option<Vec<A
     }
 }
 
-/// The most memory that a node has had at once, against what it may ever need.
+/// The peak memory of a node, against the most that it may ever need.
 pub(crate) fn memory(scene: &Scene, node: &Node) {
     let status = node.pid().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")));
     let Some(Ok(status)) = status else { return };
@@ -197,7 +197,7 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What an export says about itself, and what was found in it.
+/// An export's own totals, and what was found in it.
 #[derive(Debug, Default)]
 struct Whole {
     said: BTreeMap<String, (u64, String)>,
@@ -206,7 +206,7 @@ struct Whole {
 }
 
 impl Whole {
-    /// Reads a line that is no entry.
+    /// Reads a line that is not an entry.
     fn read(&mut self, line: &str) {
         let Ok(document) = serde_json::from_str::<Value>(line) else { return };
         self.ended |= document.get("end").is_some();
@@ -218,7 +218,7 @@ impl Whole {
         }));
     }
 
-    /// Why it is not the whole of what it says it is.
+    /// Why the export is incomplete by its own totals.
     fn problem(&self) -> Option<String> {
         if !self.ended || self.said.is_empty() {
             return Some("the export has no header or no end".to_owned());
@@ -242,7 +242,7 @@ fn entry_of(line: &str) -> Option<(String, Value)> {
     Some((log, entry))
 }
 
-/// What a run was charged, where a line of an export is about one.
+/// A run's charges, if a line of an export is about a run.
 fn charged(line: &str) -> Option<Probe> {
     let document: Value = serde_json::from_str(line).ok()?;
     let run = document.get("run")?;
@@ -264,7 +264,7 @@ fn end_log(cluster: &Cluster, log: &str, entries: u64, head: &str) {
     }
 }
 
-/// The starts that are over, as the database has them: shut out, or stopped in order.
+/// The ended starts, according to the database: shut out, or stopped in order.
 async fn fenced(cluster: &Cluster) -> Result<()> {
     const FENCED: &str = "SELECT epoch, least(fenced_ms, closed_ms), fenced_by FROM placet.epochs \
         WHERE fenced_by IS NOT NULL OR closed_ms IS NOT NULL";
@@ -287,7 +287,7 @@ async fn fenced(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What a check of the program's says.
+/// The result of one of the program's checks.
 async fn verified(cluster: &Cluster, node: &Node, command: &[&str]) -> Result<()> {
     let (code, said) = node.run(&[command, &["--json"]].concat(), TOOL).await?;
     let document: Value = serde_json::from_str(said.trim()).unwrap_or(Value::Null);
@@ -304,7 +304,7 @@ async fn verified(cluster: &Cluster, node: &Node, command: &[&str]) -> Result<()
     Ok(())
 }
 
-/// The end of what a program said.
+/// The end of a program's output.
 fn last(said: &str) -> String {
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     lines.iter().skip(lines.len().saturating_sub(4)).copied().collect::<Vec<_>>().join(" / ")

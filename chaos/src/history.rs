@@ -44,37 +44,37 @@ pub enum What {
     Sent(Box<Sent>),
     /// Its answer came.
     Reply(Box<Reply>),
-    /// Its answer never came: nobody can say what became of it.
+    /// Its answer never came: its outcome is unknown to the client.
     Lost(Lost),
     /// Somebody decided on an approval.
     VoteSent(VoteSent),
-    /// What the deciding got as an answer.
+    /// The answer to a decision.
     VoteReply(VoteReply),
-    /// Somebody asked for a standing grant.
+    /// Somebody requested a standing grant.
     GrantAsked(GrantAsked),
-    /// An operator did something about a record.
+    /// An operator acted on a record.
     Operator(OperatorAct),
-    /// Something became of a node.
+    /// A node changed.
     Node(NodeEvent),
     /// The clock of the database that the nodes share was set off against the machine's.
     DatabaseClock {
         /// By how much, in milliseconds.
         by_ms: i64,
     },
-    /// An injector sets about something. What it is, and whether it came to that, is told by what follows.
+    /// An injector begins. Its kind, and whether it succeeded, is in the events that follow.
     Injecting,
     /// A fault was injected.
     Fault(FaultEvent),
     /// The run entered another phase.
     Phase(Phase),
-    /// What was found at the end.
+    /// A final probe.
     Probe(Box<Probe>),
 }
 
-/// What the run is, and on what.
+/// The parameters of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// What the schedule was made from.
+    /// The seed of the schedule.
     pub seed: u64,
     /// `embedded` or `postgres`.
     pub store: String,
@@ -94,11 +94,11 @@ pub enum Phase {
     Load,
     /// Load with faults.
     Faults,
-    /// No more faults: what is open has to be settled now.
+    /// No more faults: whatever is open has to be settled now.
     Quiet,
-    /// Nothing is sent any more; what follows are probes.
+    /// Nothing more is sent; probes follow.
     Probing,
-    /// The end. A history without it was cut off.
+    /// The end. A history without it is incomplete.
     Ended,
 }
 
@@ -110,7 +110,7 @@ pub enum Class {
     Read,
     /// Honours the token for a window.
     Keyed,
-    /// Can be asked.
+    /// Can be probed.
     Queryable,
     /// Neither.
     Opaque,

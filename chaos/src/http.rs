@@ -1,7 +1,7 @@
-//! What clients, approvers and operators speak to the nodes with.
+//! The HTTP client of clients, approvers and operators.
 //!
-//! Owns one exchange and how its loss is told. Opens its connections through `placet-egress`, to the named nodes only.
-//! Invariant: no request is ever sent twice behind the caller's back.
+//! Owns one exchange and how its loss is classified. Opens its connections through `placet-egress`, to the named nodes only.
+//! Invariant: no request is ever sent twice without the caller's knowledge.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct Api {
     nodes: Vec<Url>,
 }
 
-/// Who asks.
+/// The caller's credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct Bearer {
     token: HeaderValue,
@@ -34,7 +34,7 @@ pub(crate) struct Bearer {
 }
 
 impl Bearer {
-    /// Anyone who has this token.
+    /// The bearer of this token.
     pub(crate) fn new(token: &str) -> Result<Self> {
         let mut token =
             HeaderValue::try_from(format!("Bearer {token}")).context("the token is no header")?;
@@ -63,7 +63,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// The document in it, or nothing.
+    /// Its JSON document, or null.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
@@ -129,7 +129,7 @@ impl Api {
         self.exchange(node, Method::GET, path, Some(bearer), Bytes::new()).await
     }
 
-    /// Whether somebody answers 200 there within so long.
+    /// Whether the node answers 200 at `path` within `limit`.
     pub(crate) async fn is_well(&self, node: usize, path: &str, limit: Duration) -> bool {
         let asked = self.exchange(node, Method::GET, path, None, Bytes::new());
         matches!(timeout(limit, asked).await, Ok(Ok(answer)) if answer.status == 200)

@@ -1,4 +1,4 @@
-//! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a checker that reads what came of it.
+//! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a checker of the results.
 //!
 //! Owns the command line and the exit code: 0 all is well, 1 a violation or a fault that never came to happen, 2 usage.
 //! Invariants: nothing but loopback is spoken to; everything that is started is ended, on Ctrl-C too.
@@ -155,12 +155,12 @@ fn started(cli: &Cli) -> Result<bool> {
             None => run::run(cli).await,
         }
     });
-    // A thread that waits for standard input would be waited for.
+    // The runtime would wait for a thread that reads standard input.
     runtime.shutdown_background();
     ended
 }
 
-/// Writes a line. Anyone who closes our output does not want to hear of it.
+/// Writes a line. A reader who closes our output does not want to hear of it.
 pub(crate) fn say(to: &mut impl io::Write, text: &str) {
     writeln!(to, "{text}").unwrap_or_default();
 }

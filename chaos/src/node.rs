@@ -1,7 +1,7 @@
 //! One `placet serve` as a child: its folder, its start, its signals, its end.
 //!
-//! Owns the process and what it says. Does not decide when it is started or killed. Invariants: everything it waits for is
-//! bounded; the process ends with us, also when we are killed; it gets no environment but what is named here.
+//! Owns the process and its output. Does not decide when it is started or killed. Invariants: every wait is
+//! bounded; the process ends with us, even when we are killed; its environment contains only what is named here.
 
 use std::{
     ffi::OsString,
@@ -33,20 +33,20 @@ pub(crate) const GONE: Duration = Duration::from_secs(20);
 /// How the process is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
-    /// The program and the arguments before it: strace with what it injects.
+    /// The program and arguments in front of it: strace with its injection.
     pub(crate) wrapper: Vec<OsString>,
-    /// Variables besides none.
+    /// The environment variables; there are no others.
     pub(crate) env: Vec<(String, OsString)>,
     /// Arguments of `placet serve`.
     pub(crate) args: Vec<String>,
 }
 
-/// What a start came to.
+/// The result of a start.
 #[derive(Debug)]
 pub(crate) enum Started {
-    /// It says that it listens.
+    /// It reports that it listens.
     Up,
-    /// It ended before.
+    /// It ended before that.
     Ended(ExitStatus),
 }
 
@@ -55,11 +55,11 @@ pub(crate) enum Started {
 pub(crate) struct Node {
     /// From 0.
     pub(crate) number: usize,
-    /// What it is started in.
+    /// Its working folder.
     pub(crate) folder: PathBuf,
-    /// Where callers come in; the same over all its starts.
+    /// The address for callers; the same over all its starts.
     pub(crate) listen: SocketAddr,
-    /// Where health and metrics are.
+    /// The address of health and metrics.
     pub(crate) admin: SocketAddr,
     /// Held by the one who starts it or works on its files.
     pub(crate) gate: tokio::sync::Mutex<()>,
@@ -106,7 +106,7 @@ impl Node {
         self.folder.join("data")
     }
 
-    /// What it has logged.
+    /// Its log.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join("node.log")
     }
@@ -121,17 +121,17 @@ impl Node {
         u32::try_from(self.pid.load(Ordering::SeqCst)).ok().filter(|pid| *pid != 0)
     }
 
-    /// Changes how its next starts are made.
+    /// Changes the launch of its next starts.
     pub(crate) fn launched_with(&self, change: impl FnOnce(&mut Launch)) {
         change(&mut self.launch.lock());
     }
 
-    /// How its next starts are made.
+    /// The launch of its next starts.
     pub(crate) fn launch(&self) -> Launch {
         self.launch.lock().clone()
     }
 
-    /// The file that says how far off its clock is, where it has one.
+    /// The file with the offset of its clock, if it has one.
     pub(crate) fn time_file(&self) -> PathBuf {
         self.folder.join("time")
     }
@@ -141,7 +141,7 @@ impl Node {
         self.start_with(&self.launch()).await
     }
 
-    /// As [`Node::start`], started in this way for once.
+    /// Like [`Node::start`], but with this launch once.
     pub(crate) async fn start_with(&self, launch: &Launch) -> Result<Started> {
         let mut slot = self.child.lock().await;
         let mut child =
@@ -223,7 +223,7 @@ impl Node {
         Some(status)
     }
 
-    /// Waits for its end for so long.
+    /// Waits for its end, at most `limit`.
     pub(crate) async fn gone_within(&self, limit: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + limit;
         loop {
@@ -243,7 +243,7 @@ impl Node {
         self.gone_within(GONE).await
     }
 
-    /// Runs a command of the program with this configuration; its exit code and what it said.
+    /// Runs a command of the program with this configuration; returns its exit code and its output.
     pub(crate) async fn run(
         &self,
         arguments: &[&str],
@@ -265,7 +265,7 @@ impl Node {
         Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))
     }
 
-    /// The panics that it has logged.
+    /// The panics in its log.
     pub(crate) fn panics(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         text.lines().filter(|line| line.contains("panicked at")).map(str::to_owned).collect()

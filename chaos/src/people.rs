@@ -1,7 +1,7 @@
-//! Who calls, approves and operates: two tenants with agents, their owners, approvers and operators, and their tokens.
+//! The callers, approvers and operators: two tenants with agents, their owners, approvers and operators, and their tokens.
 //!
-//! Owns the directory that the nodes are given and the tokens of everybody in it, minted with a development key that all nodes
-//! share. Invariant: a token is valid some hours before and after the run, so that a clock that jumps does not end it.
+//! Owns the directory of the nodes and everybody's tokens, minted with a development key that all nodes
+//! share. Invariant: a token is valid some hours before and after the run, so that a clock jump does not invalidate it.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -14,11 +14,11 @@ use placet_testkit::clock::SystemClock;
 
 use crate::http::Bearer;
 
-/// The tenant that most is done in, and the one that must see nothing of it.
+/// The tenant with most of the activity, and the one that must see nothing of it.
 pub(crate) const TENANTS: [&str; 2] = ["acme", "rival"];
 /// Agents of each tenant.
 pub(crate) const AGENTS: [&str; 2] = ["clerk", "porter"];
-/// Who answers for the agents, and therefore may not approve.
+/// The owner of the agents, who therefore may not approve.
 pub(crate) const OWNER: &str = "ana";
 /// Approvers of each tenant.
 pub(crate) const APPROVERS: [&str; 3] = ["ben", "cleo", "dora"];
@@ -71,7 +71,7 @@ impl std::fmt::Debug for People {
 }
 
 impl People {
-    /// Mints everybody's tokens with the key in `folder`, made if there is none.
+    /// Mints everybody's tokens with the key in `folder`, created if there is none.
     pub(crate) fn mint(folder: &Path) -> Result<Self> {
         let key = DevKey::load_or_create(folder).context("no development key can be made")?;
         let clock = SystemClock { moved_ms: -HALF_LIFE_MS };

@@ -1,4 +1,4 @@
-//! The report of a run: what was done to it, what came of it, and whether it kept its promises.
+//! The report of a run: what was done to it, the results, and whether the promises were kept.
 //!
 //! Owns the numbers of all rounds and their text. Invariant: a run passes only if every promise was checked and kept in every round,
 //! and nothing else was found.
@@ -21,9 +21,9 @@ use crate::{
     witness::log::{Line, Seen},
 };
 
-/// Violations that are told in full.
+/// How many violations are shown in full.
 const TOLD_MAX: usize = 20;
-/// What is counted, as it is told, in this order.
+/// The counters, in the order in which they are shown.
 const COUNTED: [&str; 15] = [
     "kills",
     "pauses",
@@ -60,12 +60,12 @@ pub struct Report {
 /// When a request was sent, and which.
 type SentAt<'a> = (Moment, &'a Sent);
 
-/// What became of one key.
+/// The results for one key.
 #[derive(Debug, Default)]
 struct Key<'a> {
     /// The first success: its arguments and its digest.
     done: Option<(Moment, &'a str, &'a str)>,
-    /// How many for each token: another token is another arm, which operators asked for.
+    /// Effects by token: another token is another arm, which operators requested.
     effects: BTreeMap<&'a str, u64>,
     unknown: bool,
 }
@@ -126,7 +126,7 @@ impl Report {
         self.unchecked.extend(unchecked.map(|one| format!("{}: {}", one.invariant, one.missing)));
     }
 
-    /// Adds what else is wrong, as the one who ran it says.
+    /// Adds further findings of the run.
     pub fn find(&mut self, findings: impl IntoIterator<Item = String>) {
         self.findings.extend(findings);
     }
@@ -162,7 +162,7 @@ impl Report {
         }
     }
 
-    /// Effects; those of a key are found by the caller's key where that is one principal's.
+    /// Counts effects; their key is found by the caller's key if only one principal uses it.
     fn effects<'a>(&mut self, keys: &mut BTreeMap<KeyId, Key<'a>>, witness: &'a [Line]) {
         let mut owners: HashMap<(String, String), Option<KeyId>> = HashMap::new();
         for id in keys.keys() {
@@ -217,7 +217,7 @@ impl Report {
             && self.findings.is_empty()
     }
 
-    /// For people.
+    /// The report as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -257,7 +257,7 @@ impl Report {
             line(format!("FOUND {finding}"));
         }
         let end = if self.passed() { "PASSED" } else { "FAILED" };
-        // A string takes everything.
+        // Writing to a string cannot fail.
         write!(text, "{end}").unwrap_or_default();
         text
     }
@@ -274,7 +274,7 @@ fn learn<'a>(key: &mut Key<'a>, at: Moment, sent: &'a Sent, reply: &'a Reply) {
     }
 }
 
-/// The smallest time that so many hundredths do not exceed.
+/// The smallest time that at least this many percent do not exceed.
 fn at(times: &[u64], hundredths: usize) -> u64 {
     let mut times = times.to_vec();
     times.sort_unstable();

@@ -1,4 +1,4 @@
-//! One round: a fresh deployment, load, faults, quiet, and what is found at the end.
+//! One round: a fresh deployment, load, faults, quiet, and the final probes.
 //!
 //! Owns the order and the bounds. Invariant: whatever happens, everything that was started is ended.
 
@@ -34,10 +34,10 @@ use crate::{
 const RUNS_ONCE_APPROVED: Duration = Duration::from_secs(3);
 /// Within which time after the last fault everything has to be settled.
 const SETTLE: Duration = Duration::from_secs(30);
-/// How long clients may take to end once they are told to.
+/// How long clients may take to end after they were stopped.
 const CLIENTS_END: Duration = Duration::from_secs(45);
 
-/// What rounds are made with.
+/// What rounds need.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     /// The program under test.
@@ -54,14 +54,14 @@ pub(crate) struct Workshop {
     pub(crate) env: Vec<(String, String)>,
 }
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Debug)]
 pub(crate) struct Round {
     /// Where its history is.
     pub(crate) folder: PathBuf,
     /// The faults that really happened.
     pub(crate) injected: BTreeMap<FaultKind, u64>,
-    /// What is known of it.
+    /// The judgement on it.
     pub(crate) judgement: Judgement,
 }
 
@@ -176,8 +176,8 @@ async fn end(mut clients: JoinSet<()>) -> bool {
     ended
 }
 
-/// Waits until nothing is under way, or the time for that is over: then the checker says what is. What is approved is about to run, or
-/// waits for somebody who will not come any more.
+/// Waits until nothing is in flight, or the time is up: then the checker reports what is. An approved call is about to run, or
+/// waits for a caller who will not return.
 async fn settle(cluster: &Cluster) {
     let began = Instant::now();
     while began.elapsed() < SETTLE {
@@ -190,7 +190,7 @@ async fn settle(cluster: &Cluster) {
     }
 }
 
-/// Whether a record is in this state, or that cannot be told.
+/// Whether a record is in this state; also true if that cannot be determined.
 async fn is_any(cluster: &Cluster, state: &str) -> bool {
     for tenant in TENANTS {
         let rows = finale::records(&cluster.scene, tenant, 0, Some(state)).await;

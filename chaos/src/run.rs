@@ -1,4 +1,4 @@
-//! A run: rounds until the time is over, the first failing one kept, and the report.
+//! A run: rounds until the time is up, the first failing one kept, and the report.
 //!
 //! Owns which schedules are played: the kept ones first, then drawn ones, of which those come first that hold faults that were not seen.
 //! Invariant: a fault that applies here and never came to happen fails the run.
@@ -24,7 +24,7 @@ use crate::{
     seeds, setup,
 };
 
-/// How many seeds are looked at for one that holds what is missing.
+/// How many seeds are tried to find a schedule with missing faults.
 const LOOKED_AT: usize = 96;
 /// How long load and faults of one round last, in milliseconds.
 const ROUND_MS: u64 = 5_000;
@@ -48,7 +48,7 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
         let path = folder.keep();
         say(&mut io::stdout().lock(), &format!("kept: {}", path.display()));
     }
-    // Whatever ended it, what was seen until then is told.
+    // However the run ended, what was observed until then is reported.
     let fine = run.conclude();
     played.map(|_| fine)
 }
@@ -65,7 +65,7 @@ pub(crate) async fn workshop(placet: PathBuf, folder: &Path) -> Result<Workshop>
     })
 }
 
-/// A run under way.
+/// A running run.
 struct Run<'a> {
     cli: &'a Cli,
     chance: Chance,
@@ -74,7 +74,7 @@ struct Run<'a> {
     faults: BTreeSet<FaultKind>,
     /// Why a fault cannot be injected here, on which store.
     missing: BTreeMap<(Store, FaultKind), &'static str>,
-    /// The faults that really happened, each store's apart: what one of them bears says nothing of the other.
+    /// The faults that really happened, by store: what one store survives says nothing about the other.
     seen: BTreeSet<(Store, FaultKind)>,
     report: Report,
     rounds: u64,
@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Plays rounds until the time is over or one fails; whether something is to be kept.
+    /// Plays rounds until the time is up or one fails; returns whether something is to be kept.
     async fn play_all(&mut self, shop: &mut Workshop) -> Result<bool> {
         for ((store, fault), why) in &self.missing {
             if self.stores.contains(store) && self.faults.contains(fault) {
@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
         }
         let until = Instant::now() + self.length;
         let mut failed = false;
-        // Anyone who wants only some faults does not want those of the kept schedules.
+        // A user who wants only some faults does not want those of the kept schedules.
         let kept = if self.cli.faults.is_empty() { seeds::kept()? } else { Vec::new() };
         for schedule in kept.iter().filter(|kept| self.stores.contains(&kept.store)) {
             if !failed {
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
             }
         }
         let mut turn = 0_usize;
-        // On a slow machine some fault may not have come in time: as long again is given to those.
+        // On a slow machine some fault may not have happened in time: those get the same time again.
         let at_last = until + self.length;
         let goes_on = |all_seen: bool| {
             let now = Instant::now();
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
         Ok(failed)
     }
 
-    /// The faults that apply here and have not come to happen, on each store.
+    /// The faults that apply here and have not happened, by store.
     fn unseen(&self) -> impl Iterator<Item = (Store, FaultKind)> {
         let all =
             self.stores.iter().flat_map(|store| self.faults.iter().map(|fault| (*store, *fault)));
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
         let round = match round::play(shop, schedule, self.rounds).await {
             Ok(round) => round,
             Err(error) => {
-                // A round that came to nothing says nothing of the program under test; many of them do.
+                // A round that could not be played says nothing about the program under test; many of them do.
                 self.unplayed = self.unplayed.saturating_add(1);
                 if self.unplayed > UNPLAYED_MAX {
                     return Err(error.context("too many rounds could not be played"));
@@ -248,7 +248,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A line about how it goes.
+/// Prints a line of progress.
 fn tell(line: &str) {
     say(&mut io::stderr().lock(), line);
 }
@@ -268,14 +268,14 @@ fn missing(machine: &Machine) -> BTreeMap<(Store, FaultKind), &'static str> {
     let cannot_attach = no_strace || !machine.can_attach;
     let why = "it needs strace, and CAP_SYS_PTRACE: run it as root";
     lacks(F11, Store::Embedded, cannot_attach, why);
-    // An embedded ledger goes by the clock of its node, a shared one by that of its database.
+    // An embedded ledger uses the clock of its node, a shared one that of its database.
     lacks(F10, Store::Embedded, machine.faketime.is_none(), "libfaketime is not installed");
     let why = "`cc` is not installed: it compiles what moves the clock of the database";
     lacks(F10, Store::Postgres, machine.compiler.is_none(), why);
     missing
 }
 
-/// The program to test: the one named, or the one beside this program, which is brought up to date when cargo runs us.
+/// The program to test: the named one, or the one next to this program, which is rebuilt when cargo runs us.
 async fn locate(named: Option<&Path>, own: &Path) -> Result<PathBuf> {
     if let Some(named) = named {
         return fs::canonicalize(named)

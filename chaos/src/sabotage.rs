@@ -1,7 +1,7 @@
 //! Negative controls: a program without one of its guards has to be found out.
 //!
-//! Owns the list of guards, with the faults that make each missed and the number of seeds within which that happens. Invariant: a
-//! guard whose absence nobody notices fails the command, because then the checker or the injector is broken.
+//! Owns the list of guards, with the faults that reveal the absence of each and the number of seeds within which that happens. Invariant:
+//! a guard whose absence is not noticed fails the command, because then the checker or the injector is broken.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ use crate::{
 const VARIABLE: &str = "PLACET_SABOTAGE";
 /// How long load and faults of one round last, in milliseconds.
 const ROUND_MS: u64 = 4_000;
-/// How many seeds are looked at for one whose schedule can show it.
+/// How many seeds are tried to find a schedule that can reveal it.
 const DRAWN_MAX: usize = 64;
 
 /// How the negative controls are run.
@@ -57,7 +57,7 @@ struct Control {
     nodes: usize,
     /// Under which faults.
     faults: &'static [FaultKind],
-    /// What is done again and again, and nothing else, where not every fault of the kind shows it.
+    /// The steps to repeat, and no others, if not every fault of the kind reveals it.
     only: Option<Repeated>,
     /// Within how many seeds it shows.
     seeds_max: u32,
@@ -84,7 +84,7 @@ const fn shared(
 }
 
 impl Control {
-    /// What of a round shows it, if something does.
+    /// The finding of a round that reveals it, if any.
     fn shown_by(&self, judgement: &Judgement) -> Option<String> {
         let mut broken = judgement.verdict.violations.iter();
         let one = broken.find(|one| self.shows.contains(&one.invariant))?;
@@ -114,7 +114,7 @@ const fn is_policy(act: &Act) -> bool {
     matches!(act, Act::Policy)
 }
 
-/// Every guard. The bounds are several times what is seen as a rule: a round is not the same twice.
+/// Every guard. The bounds are several times what is usually needed: no two rounds are the same.
 const CONTROLS: [Control; 14] = {
     use FaultKind::{F1, F2, F4, F6, F7, F14, F15, F16, F23, F24};
     use Invariant::{I1, I2, I3, I4, I5, I6, I8, I9, I10, I12, I13, Real};
@@ -136,13 +136,13 @@ const CONTROLS: [Control; 14] = {
     ]
 };
 
-/// What became of one.
+/// The result of one control.
 struct Outcome {
     guard: &'static str,
     seeds_max: u32,
-    /// After how many seeds, and by what; none: never.
+    /// After how many seeds, and by which finding; `None`: never.
     caught: Option<(u32, String)>,
-    /// What the last round showed that is not what it has to show as.
+    /// What the last round showed instead of the expected promise.
     instead: Option<String>,
     seconds: u64,
 }
@@ -170,7 +170,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     Ok(all_caught)
 }
 
-/// The program says that it can be sabotaged, or all of this would prove nothing.
+/// Checks that the program can be sabotaged, or all of this would prove nothing.
 async fn must_listen(placet: &Path) -> Result<()> {
     let mut command = Command::new(placet);
     command

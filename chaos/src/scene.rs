@@ -1,7 +1,7 @@
 //! What load and faults act on, no matter who runs the nodes: listeners, people, the witness, and the history.
 //!
-//! Owns the numbering of requests and votes, the count of faults that really happened, and what only the harness can see to be
-//! wrong. Invariant: nothing is counted that is not in the history.
+//! Owns the numbering of requests and votes, the count of faults that really happened, and findings that only the harness can
+//! make. Invariant: nothing is counted that is not in the history.
 
 use std::{
     collections::BTreeMap,
@@ -91,17 +91,17 @@ impl Scene {
         self.injected.lock().clone()
     }
 
-    /// What only the harness can see to be wrong.
+    /// The findings that only the harness can make.
     pub(crate) fn findings(&self) -> Vec<String> {
         self.findings.lock().clone()
     }
 
-    /// Notes something that must not be.
+    /// Adds a finding.
     pub(crate) fn find(&self, what: String) {
         self.findings.lock().push(what);
     }
 
-    /// Notes what became of a node.
+    /// Records a change of a node.
     pub(crate) fn note(&self, node: usize, change: NodeChange) {
         if let NodeChange::Ready { .. } = change {
             self.starts.fetch_add(1, Ordering::SeqCst);

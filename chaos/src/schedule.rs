@@ -1,7 +1,7 @@
 //! Schedules: what is done to a deployment when, made from a seed and nothing else.
 //!
-//! Owns the list of things that can be done, which fault each one stands for, and where it applies. Does not do them. Invariant:
-//! the same seed, store, number of nodes and choice of faults make the same schedule.
+//! Owns the list of possible steps, which fault each one stands for, and where it applies. Does not perform them. Invariant:
+//! the same seed, store, number of nodes and choice of faults give the same schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,10 +38,10 @@ impl Store {
     }
 }
 
-/// What a round does.
+/// The course of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Schedule {
-    /// What it was made from.
+    /// Its seed.
     pub(crate) seed: u64,
     /// On which store.
     pub(crate) store: Store,
@@ -49,15 +49,15 @@ pub(crate) struct Schedule {
     pub(crate) nodes: usize,
     /// How long load and faults last, in milliseconds.
     pub(crate) length_ms: u64,
-    /// Whether results are kept for a moment only (F18).
+    /// Whether the retention of results is short (F18).
     pub(crate) short_retention: bool,
     /// The load.
     pub(crate) load: load::Plan,
-    /// What is done when.
+    /// The steps.
     pub(crate) steps: Vec<Step>,
 }
 
-/// One thing done to the deployment.
+/// One act on the deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// When, in milliseconds after the load began.
@@ -69,7 +69,7 @@ pub(crate) struct Step {
     pub(crate) act: Act,
 }
 
-/// What can be done.
+/// The possible acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(crate) enum Act {
@@ -80,14 +80,14 @@ pub(crate) enum Act {
         /// After the effect.
         after: bool,
     },
-    /// SIGKILL while nobody knows of an effect that is still to come (F16).
+    /// SIGKILL before a late effect that nobody knows of yet (F16).
     KillDelayed {
         /// How long after its call it comes, in milliseconds.
         ms: u64,
     },
     /// SIGKILL, and again at system calls of the recovery (F5).
     KillInRecovery {
-        /// Where each time.
+        /// The system call of each time.
         at: Vec<At>,
     },
     /// SIGSTOP, and SIGCONT later (F9).
@@ -106,24 +106,24 @@ pub(crate) enum Act {
         by_s: i64,
         /// How much later, in milliseconds.
         ms: u64,
-        /// Whether the node is killed meanwhile, and starts in that time.
+        /// Whether the node is killed meanwhile, and starts with the moved clock.
         kill: bool,
     },
     /// System calls of the disk fail or take long (F11).
     Disk {
-        /// Which, how.
+        /// Which call, and how.
         at: At,
     },
-    /// The policies change while calls are under way (F15).
+    /// The policies change while calls are in flight (F15).
     Policy,
     /// The credential is taken away for a moment (F15).
     Credential {
         /// For how long, in milliseconds.
         ms: u64,
     },
-    /// SIGKILL while a keyed call is under way, and a start after its window (F17).
+    /// SIGKILL while a keyed call is in flight, and a start after its window (F17).
     Window,
-    /// Calls whose results are not kept any more are made again (F18).
+    /// Calls whose results are no longer kept are repeated (F18).
     Expired,
     /// Backends of the database are ended (F20).
     Backends,
@@ -136,7 +136,7 @@ pub(crate) enum Act {
     },
     /// The primary dies and the replica is promoted (F20).
     FailOver,
-    /// Every table is locked by somebody else (F20).
+    /// Every table is locked by another client (F20).
     Lock {
         /// For how long, in milliseconds.
         ms: u64,
@@ -179,7 +179,7 @@ impl Act {
     }
 }
 
-/// What a schedule may hold.
+/// The limits of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     /// On which store.
@@ -233,7 +233,7 @@ pub(crate) fn faults_of(schedule: &Schedule) -> BTreeSet<FaultKind> {
 pub(crate) const fn applies(fault: FaultKind, store: Store) -> bool {
     match store {
         Store::Embedded => !matches!(fault, FaultKind::F20),
-        // The disk of the database is its own affair.
+        // The disk of the database is outside our scope.
         Store::Postgres => !matches!(fault, FaultKind::F11),
     }
 }
@@ -258,7 +258,7 @@ fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
     let mut weights = BTreeMap::new();
     for (doing, weight) in WEIGHTS {
         let wanted = doing.fault().is_none_or(|fault| frame.faults.contains(&fault));
-        // Each round leaves something out, so that what is left is seen without it.
+        // Each round leaves something out, so that the rest is observed without it.
         let kept = matches!(doing, Doing::Call) || chance.permille(850);
         weights.insert(doing, if wanted && kept { weight } else { 0 });
     }
@@ -272,7 +272,7 @@ fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
 
 type Maker = (FaultKind, fn(&mut Chance, &Frame) -> Act);
 
-/// What makes a step of each fault that is done to processes.
+/// The constructors of steps, for each fault of processes.
 const MAKERS: &[Maker] = &[
     (FaultKind::F4, |_, _| Act::Kill),
     (FaultKind::F4, |chance, _| Act::KillAtEffect { after: chance.permille(500) }),
@@ -281,7 +281,7 @@ const MAKERS: &[Maker] = &[
         Act::KillInRecovery { at: (0..times).map(|_| in_recovery(chance, frame)).collect() }
     }),
     (FaultKind::F9, |chance, frame| {
-        // On a shared ledger, as a rule for longer than the lease, and often for so long that another node shuts it out.
+        // On a shared ledger usually longer than the lease, and often long enough for another node to shut it out.
         let span = if frame.store == Store::Postgres { 2_000..11_000 } else { 300..3_000 };
         Act::Pause { ms: chance.within(span) }
     }),
@@ -302,13 +302,13 @@ const MAKERS: &[Maker] = &[
     (FaultKind::F20, |chance, _| Act::Exhaust { ms: chance.within(500..2_500) }),
     (FaultKind::F22, |chance, _| Act::Burst { size: chance.within(150..600) }),
     (FaultKind::F23, |_, _| Act::Stop),
-    // Later than a restart takes, and within the time in which the call may take effect.
+    // Later than a restart takes, and early enough for the call to take effect.
     (FaultKind::F16, |chance, _| Act::KillDelayed { ms: chance.within(1_000..1_800) }),
 ];
 
-/// A node's clock, or that of the database that the nodes share, which they go by, and hardly by their own.
+/// A node's clock, or that of the shared database, on which the nodes rely rather than on their own.
 fn clock(chance: &mut Chance, frame: &Frame) -> Act {
-    // Of the rounds in which the database's clock is moved less can be judged than of others.
+    // Rounds that move the database's clock can be judged less than others.
     let is_shared = frame.store == Store::Postgres && chance.permille(330);
     // On a database also for less than a lease, or an agreement, lasts.
     let is_small = is_shared && chance.permille(400);

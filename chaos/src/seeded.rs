@@ -15,7 +15,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// Another stream, which what is drawn from this one later does not disturb.
+    /// An independent stream, unaffected by later draws from this one.
     pub(crate) fn fork(&self, name: &str) -> Self {
         let mut state = self.0 ^ 0x9E37_79B9_7F4A_7C15;
         for byte in name.bytes() {
@@ -48,7 +48,7 @@ impl Chance {
         usize::try_from(self.within(0..length)).unwrap_or(0)
     }
 
-    /// True in so many of a thousand draws.
+    /// True in this many of a thousand draws.
     pub(crate) fn permille(&mut self, of_a_thousand: u64) -> bool {
         self.within(0..1_000) < of_a_thousand
     }

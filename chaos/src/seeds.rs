@@ -1,6 +1,6 @@
 //! The schedules of rounds that showed a fault once, and of those that every run has to have: they are played first in every run.
 //!
-//! Owns their list, with the reason that each is kept for.
+//! Owns their list, with the reason for keeping each.
 
 use anyhow::{Context as _, Result};
 

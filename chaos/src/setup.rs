@@ -1,6 +1,6 @@
-//! What a node is started on: configuration, directory, contract and key, in a folder of its own.
+//! The files that a node is started with: configuration, directory, contract and key, in a folder of its own.
 //!
-//! Owns these files. JSON is YAML.
+//! Owns these files. They are JSON, which is also YAML.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::people;
 
 /// The environment of the contracts.
 const ENVIRONMENT: &str = "dev";
-/// The adapter that the witness is.
+/// The name of the witness as an adapter.
 pub(crate) const ADAPTER: &str = "witness";
 /// For how long the witness honours a token, in milliseconds.
 pub(crate) const KEYED_WINDOW_MS: u64 = 7_000;
@@ -27,11 +27,11 @@ pub(crate) const KEYED_WINDOW_MS: u64 = 7_000;
 pub(crate) const SETTLE_DELAY_MS: u64 = 500;
 /// How long one call of the witness may take, in milliseconds.
 pub(crate) const LATENCY_MS: u64 = 2_000;
-/// What is sent to the witness as its credential.
+/// The credential that is sent to the witness.
 pub(crate) const SECRET: &str = "chaos-secret-5f0e9c1ab27d4486";
-/// The calls admitted at the same time, few enough to be exceeded.
+/// The most concurrent calls, few enough to be exceeded.
 pub(crate) const IN_FLIGHT_MAX: u64 = 96;
-/// For how long results are kept where the fault of expired ones is to be seen, in milliseconds.
+/// How long results are kept in rounds with expired results, in milliseconds.
 pub(crate) const RETENTION_MS: u64 = 2_000;
 
 /// Runs the program.
@@ -48,14 +48,14 @@ async fn run(placet: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What the files of a node are made from.
+/// The parameters of a node's files.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     /// Where the witness listens.
     pub(crate) witness: String,
-    /// Where the shared ledger is; none: the embedded one.
+    /// The shared ledger; `None`: the embedded one.
     pub(crate) ledger: Option<String>,
-    /// Whether results are kept for a moment only.
+    /// Whether the retention of results is short.
     pub(crate) short_retention: bool,
     /// The folder of the shipped policies.
     pub(crate) policies: PathBuf,
@@ -91,7 +91,7 @@ impl Setup {
         put(&folder.join("placet.yaml"), &serde_json::to_vec_pretty(&self.config(number))?)
     }
 
-    /// The shipped policies, but that approvals end soon.
+    /// The shipped policies, with short-lived approvals.
     fn write_policies(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder)?;
         for entry in fs::read_dir(&self.policies).context("there are no policies")? {
@@ -147,13 +147,13 @@ impl Setup {
 /// For how long a call over MCP waits for people, in milliseconds.
 const HOLD_MS: u64 = 300;
 
-/// For how long people can agree: soon over, so that some are late.
+/// The lifetime of approvals: short, so that some votes are late.
 const EXPIRES: &str = "@expires(\"3s\")";
 
 /// How long a node that shares its ledger may be silent, in milliseconds.
 pub(crate) const LEASE_MS: u64 = 3_000;
 
-/// Where the credential of the witness is.
+/// The file with the credential of the witness.
 pub(crate) fn secret_file(folder: &Path) -> PathBuf {
     folder.join("witness.secret")
 }

@@ -1,6 +1,6 @@
-//! The verdict about a round: the checker's, and what only the harness can see.
+//! The verdict about a round: the checker's, and the harness's own findings.
 //!
-//! Owns putting both together. The checking itself is the judging half's.
+//! Owns combining both. The checking itself is in the judging half.
 
 use std::path::Path;
 
@@ -18,14 +18,14 @@ pub(crate) struct Judgement {
     pub(crate) events: Vec<Event>,
     /// What the witness saw.
     pub(crate) lines: Vec<Line>,
-    /// What the checker makes of both.
+    /// The checker's verdict on both.
     pub(crate) verdict: Verdict,
-    /// What only the harness saw to be wrong.
+    /// The harness's own findings.
     pub(crate) findings: Vec<String>,
 }
 
 impl Judgement {
-    /// What is wrong, one thing a line; empty: nothing. What could not be checked is in the report alone.
+    /// All findings, one a line; empty: none. What could not be checked is in the report only.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let broken = self.verdict.violations.iter();
         let broken = broken.map(|one| format!("{}: {}: {}", one.invariant, one.subject, one.why));

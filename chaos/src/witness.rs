@@ -73,7 +73,7 @@ impl Witness {
         Ok(format!("http://{}/mcp", self.calls.local_addr()?))
     }
 
-    /// Where the injector gives its commands.
+    /// The address for the injector's commands.
     ///
     /// # Errors
     /// When the listener has no address.
@@ -100,7 +100,7 @@ impl Witness {
     }
 }
 
-/// Is the witness until standard input ends, so that it cannot outlive its parent. Says in a line of JSON where it listens.
+/// Runs the witness until standard input ends, so that it cannot outlive its parent. Prints its addresses as a line of JSON.
 ///
 /// # Errors
 /// When it cannot listen, its log fails, or it is told to exit.

@@ -32,9 +32,9 @@ const START: Duration = Duration::from_secs(20);
 /// The running witness.
 #[derive(Debug)]
 pub(crate) struct World {
-    /// Where the nodes call it.
+    /// The URL for the nodes.
     pub(crate) url: String,
-    /// What it has seen, in its own words.
+    /// Its log.
     pub(crate) log: PathBuf,
     control: SocketAddr,
     restarts: Arc<AtomicU64>,
@@ -75,23 +75,23 @@ impl World {
         self.restarts.load(Ordering::SeqCst)
     }
 
-    /// Makes it behave so, once, for calls about this item.
+    /// Arms a manner, once, for calls about this item.
     pub(crate) async fn arm(&self, item: &str, manner: Manner) -> Result<()> {
         let arm = Arm { item: Some(item.to_owned()), times: 1, manner };
         self.tell(&Order::Arm(arm)).await.map(drop)
     }
 
-    /// It behaves well from now on.
+    /// Makes it behave normally from now on.
     pub(crate) async fn disarm(&self) -> Result<()> {
         self.tell(&Order::Disarm).await.map(drop)
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     pub(crate) async fn counts(&self) -> Result<Said> {
         self.tell(&Order::Counts).await
     }
 
-    /// It may be starting again: asked a few times.
+    /// It may be restarting: tries a few times.
     async fn tell(&self, order: &Order) -> Result<Said> {
         let mut tries = 0_u32;
         loop {
@@ -124,7 +124,7 @@ struct Start {
 }
 
 impl Start {
-    /// The process, and what it ends without: waiting for a child would close its input.
+    /// The process, and the input whose closing ends it: waiting for a child would close it.
     async fn start(&self) -> Result<(Child, Option<ChildStdin>)> {
         let errors = std::fs::OpenOptions::new()
             .create(true)

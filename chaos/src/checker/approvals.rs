@@ -12,7 +12,7 @@ use crate::history::{
     request::Answer,
 };
 
-/// An approval as it became, and when.
+/// The successive states of an approval, with their entries.
 type Course<'a> = Vec<(&'a JournalEntry, &'a ApprovalImage)>;
 
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
@@ -45,7 +45,7 @@ fn needs_approval(story: &Story<'_>) -> bool {
     story.ops.iter().any(|op| op.sent.needs_approval)
 }
 
-/// Every effect of a tool that needs it happened under an agreement that was one.
+/// Every effect of a tool that needs approval happened under a valid one.
 fn agreed(
     world: &World<'_>,
     courses: &BTreeMap<&str, Course<'_>>,
@@ -59,7 +59,7 @@ fn agreed(
     let attempts = story.attempts();
     for effect in &story.effects {
         let number = u32::try_from(effect.arrival.attempt).unwrap_or_default();
-        // What the log has no dispatch of is another promise's affair.
+        // A dispatch that is missing from the log is another promise's affair.
         let Some((entry, attempt)) = attempts.get(&(effect.arrival.token.as_str(), number)) else {
             continue;
         };
@@ -77,7 +77,7 @@ fn agreement(
     attempt: &AttemptImage,
 ) -> Result<(), String> {
     if attempt.grant.is_some() && attempt.approval_id.is_none() {
-        // Whether that grant was one is looked at beside it, in `grants`.
+        // Whether that grant was valid is checked in `grants`.
         return Ok(());
     }
     let approval_id =
@@ -102,7 +102,7 @@ fn agreement(
     } else if approval.request != attempt.request {
         Some(format!("{approval_id} is for another request"))
     } else if dispatch.at_ms > approval.expires_ms {
-        // Whatever became of the clock: the commit itself compares these two.
+        // Valid for any clock: the commit itself compares these two.
         Some(format!("{approval_id} had expired"))
     } else {
         None
@@ -110,7 +110,7 @@ fn agreement(
     fails.map_or(Ok(()), Err)
 }
 
-/// The arguments that ran are those of the request that was told of the approval.
+/// The arguments that ran are those of a request that was answered as held.
 fn asked_for(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     let held = story.ops.iter().filter(|op| op.answer() == Some(Answer::Pending));
     let asked: BTreeSet<&str> = held.map(|op| op.sent.args.as_str()).collect();
@@ -145,7 +145,7 @@ fn uses<'w, 'a>(world: &'w World<'a>) -> BTreeMap<&'a str, Vec<(&'w KeyId, Effec
     uses
 }
 
-/// One approval, one effect; none where it ended otherwise.
+/// One approval, at most one effect; none if the approval ended otherwise.
 fn once(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
     for (approval, effects) in uses(world) {
         let told = || {
@@ -199,7 +199,7 @@ fn together(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &
     }
 }
 
-/// A «no» that was accepted is the end.
+/// An accepted denial is final.
 fn refused(world: &World<'_>, findings: &mut Findings) {
     let uses = uses(world);
     for vote in world.votes.iter().filter(|vote| !vote.sent.approve) {
@@ -216,7 +216,7 @@ fn refused(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// Anyone who is said to have agreed has sent a «yes», and was not told that it does not count.
+/// Everybody recorded as having agreed has sent an approval, and was not told that it does not count.
 fn voters(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
     for (approval, course) in courses {
         let Some((entry, last)) = course.last() else {
@@ -242,10 +242,10 @@ fn voters(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mu
     }
 }
 
-/// How long an agreement has to have left for what it allows to be taken up, in milliseconds.
+/// How much time an approval must have left for its call to be dispatched, in milliseconds.
 const TAKEN_UP_MS: i64 = 1_500;
 
-/// What was agreed to once the faults were over, and in time, was taken up: nothing is left that could keep it from running.
+/// What was approved in time, after the faults had ended, was dispatched: nothing could prevent it from running any more.
 fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
     let Some(quiet) = world.quiet else { return };
     let agreed = world.votes.iter().filter(|vote| {
@@ -258,7 +258,7 @@ fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &
         let id = vote.sent.approval_id.as_str();
         let Some((_, last)) = courses.get(id).and_then(|course| course.last()) else { continue };
         let is_taken_up = last.state == "consumed";
-        // One that was nearly over may have ended before it was taken up.
+        // An approval with little time left may have expired first.
         let left_ms = last.expires_ms.saturating_sub(vote.at.wall_ms);
         if !world.clocks_agree() || left_ms < TAKEN_UP_MS {
             continue;
@@ -273,8 +273,8 @@ fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &
     }
 }
 
-/// Every dispatch was permitted by the policy that was active; where nobody knows in which order two logs were written, by one that some
-/// node had active.
+/// Every dispatch was permitted by the active policy; where the order of two logs is unknown, by a policy that some node had
+/// active.
 fn bundles(world: &World<'_>, findings: &mut Findings) {
     let mut active: Option<&str> = None;
     let (mut since, mut by) = (i64::MIN, "");
@@ -314,7 +314,7 @@ fn bundles(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// The policies that an entry says are active from then on.
+/// The policies that an entry declares active.
 fn activated(entry: &JournalEntry) -> impl Iterator<Item = &str> {
     let says = |kind: &str| matches!(kind, "started" | "bundle_activated");
     let events = entry.audit.iter().filter(move |event| says(&event.kind));

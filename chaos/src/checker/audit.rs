@@ -1,4 +1,4 @@
-//! I14 and I15: the log is whole and says what the nodes say; no secret stands anywhere.
+//! I14 and I15: the log is complete and agrees with the nodes; no secret is stored or sent anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,7 @@ fn checks(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// The records as the log makes them.
+/// The records as replayed from the log.
 fn replayed<'a>(world: &World<'a>) -> BTreeMap<&'a str, &'a RecordImage> {
     let mut records = BTreeMap::new();
     for written in world.keys.values().flat_map(|story| &story.written) {
@@ -100,7 +100,7 @@ fn replayed<'a>(world: &World<'a>) -> BTreeMap<&'a str, &'a RecordImage> {
     records
 }
 
-/// What a node lists is what the log makes.
+/// A node's listing agrees with the log.
 fn listings(world: &World<'_>, findings: &mut Findings) {
     let replayed = replayed(world);
     for probe in &world.probes {
@@ -136,14 +136,14 @@ fn came_to_light(image: &RecordImage) -> bool {
     image.resolved.as_ref().is_some_and(|resolved| resolved.by != "operator")
 }
 
-/// Whether it waits for people: its time may be over, and its key free, between a listing and the end of the log.
+/// Whether it waits for people: it may expire, and its key become free, between a listing and the end of the log.
 fn waits(row: &RecordRow) -> bool {
     matches!(row.state.as_str(), "pending_approval" | "approved")
 }
 
-/// Whether the time of its approval ended it.
+/// Whether its approval expired.
 fn nobody_came(image: &RecordImage) -> bool {
-    // Where results are kept for a moment only, a tombstone may stand for that end by now.
+    // With a short retention, a tombstone may have replaced that end.
     let end = image.was.as_deref().unwrap_or(&image.state);
     end == "denied" && image.code.as_deref() == Some("APPROVAL_EXPIRED")
 }
@@ -203,7 +203,7 @@ fn listings_agree(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// Approvals in listings are those of the log.
+/// The listed approvals are those of the log.
 fn approvals(world: &World<'_>, findings: &mut Findings) {
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
     for entry in &world.entries {
@@ -215,9 +215,9 @@ fn approvals(world: &World<'_>, findings: &mut Findings) {
         let Probe::Approvals { approvals, node, .. } = probe else { continue };
         for row in approvals {
             let known = last.get(row.approval_id.as_str()).copied().unwrap_or("absent");
-            // Its time may be over between the listing and the end of the log.
+            // It may expire between the listing and the end of the log.
             let over = known == "expired" && matches!(row.state.as_str(), "pending" | "approved");
-            // What was sent is listed by its outcome, which is judged with its record.
+            // A dispatched call is listed by its outcome, which is checked with its record.
             let sent = matches!(
                 row.state.as_str(),
                 "running" | "succeeded" | "failed" | "unknown" | "sent"
@@ -230,7 +230,7 @@ fn approvals(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// I15: no secret in an answer or on the disk; what was leased was taken back.
+/// I15: no secret is in an answer or on the disk; leased credentials were returned.
 fn secrets(world: &World<'_>, findings: &mut Findings) {
     let reads = world.reads.iter().filter_map(|op| op.reply());
     let replies = world.replies().map(|(_, _, at, reply)| (at, reply)).chain(reads);

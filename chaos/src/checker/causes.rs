@@ -1,7 +1,7 @@
-//! What struck which node, and for how long.
+//! Which faults affected which node, and when.
 //!
-//! Owns which events trouble whom. Who asks about it says for what it has to be a cause: a wait without success, or being shut out. Invariant: what
-//! was injected excuses the nodes that it struck and nobody else, and only from when its injector began until some time after it.
+//! Owns which events affect which nodes. The caller says what the fault has to explain: a hung request, or being shut out. Invariant: an
+//! injected fault excuses only the nodes that it affected, and only from when its injector began until some time after it.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::history::{
 };
 use placet_testkit::moment::Moment;
 
-/// A fault is noted when it is over; where nobody noted its beginning it may have been at work for so long before, in microseconds.
+/// A fault is recorded when it has ended; if its beginning was not recorded, it may have lasted this long, in microseconds.
 const BEFORE_US: u64 = 40_000_000;
-/// For so long what it struck may need to find its way back, in microseconds.
+/// How long an affected node may need to recover, in microseconds.
 const AFTER_US: u64 = 15_000_000;
 
-/// What injects a node.
+/// How a fault affects a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// It did not run, or not on: it, its disk or its database was stopped, or held up.
+    /// The node did not run or progress: it, its disk or its database was stopped or delayed.
     Halted,
-    /// It ran in another time.
+    /// Its clock was moved.
     Moved,
 }
 
@@ -30,21 +30,21 @@ enum Trouble {
 #[derive(Debug, Default)]
 pub(super) struct Causes {
     spans: Vec<Span>,
-    /// Whether the history says what became of nodes: a deployment that is seen from outside only may have its own troubles.
+    /// Whether the history records node changes: a deployment that is observed only from outside may have its own troubles.
     is_known: bool,
 }
 
 #[derive(Debug)]
 struct Span {
     trouble: Trouble,
-    /// Which node; none: all of them.
+    /// Which node; `None`: all of them.
     node: Option<u32>,
     from_us: u64,
     to_us: u64,
 }
 
 impl Causes {
-    /// As the history tells it.
+    /// The causes in a history.
     pub(super) fn of(world: &World<'_>) -> Self {
         let mut causes = Self { is_known: !world.changes.is_empty(), ..Self::default() };
         causes.take_nodes(world);
@@ -59,13 +59,13 @@ impl Causes {
         causes
     }
 
-    /// Whether nothing kept a node from going on between one moment and another. In another time it goes on.
+    /// Whether nothing prevented a node from making progress between two moments. A moved clock does not.
     pub(super) fn is_calm(&self, node: u32, from: Moment, to: Moment) -> bool {
         self.is_known
             && !self.of_node(node, from.us, to.us).any(|trouble| trouble == Trouble::Halted)
     }
 
-    /// Whether nothing at all struck a node by this moment, nor so shortly before that it may have told then.
+    /// Whether nothing at all affected a node at this moment, or so shortly before that it might still matter.
     pub(super) fn is_untouched(&self, node: u32, at_us: u64) -> bool {
         self.is_known && self.of_node(node, at_us, at_us).next().is_none()
     }
@@ -78,7 +78,7 @@ impl Causes {
         self.spans.iter().filter(meets).map(|span| span.trouble)
     }
 
-    /// From when a node did not run until it ran again.
+    /// Adds the times during which nodes did not run.
     fn take_nodes(&mut self, world: &World<'_>) {
         let mut since: BTreeMap<u32, Moment> = BTreeMap::new();
         for (at, node, change) in &world.changes {
@@ -100,7 +100,7 @@ impl Causes {
         self.end_all(since, Trouble::Halted);
     }
 
-    /// From when a node's clock was set off until it was put back.
+    /// Adds the times during which nodes' clocks were moved.
     fn take_clocks(&mut self, world: &World<'_>) {
         let mut since: BTreeMap<u32, Moment> = BTreeMap::new();
         for (at, node, change) in &world.changes {
@@ -132,7 +132,7 @@ impl Causes {
     }
 }
 
-/// Whom a fault troubles, and how; none for what is done to callers, copies or the upstream, and for what nodes' changes tell better.
+/// Which node a fault affects, and how; `None` for faults of callers, copies or the upstream, and for those that node changes show better.
 fn effect_of(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
     let is = |kinds: &[FaultKind]| kinds.contains(&fault.kind);
     if is(&[FaultKind::F20]) {
@@ -142,7 +142,7 @@ fn effect_of(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
     if is(&[FaultKind::F8, FaultKind::F11]) {
         Some((Trouble::Halted, Some(node)))
     } else if is(&[FaultKind::F10]) {
-        // A database's clock keeps nobody from anything: no promise has an exception for it.
+        // A moved database clock prevents nothing: no promise has an exception for it.
         Some((Trouble::Moved, Some(node)))
     } else {
         None

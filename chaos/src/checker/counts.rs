@@ -98,7 +98,7 @@ fn was_accepted(op: &Op<'_>) -> bool {
     op.is_call() && op.answer().is_some_and(|answer| accepted.contains(&answer))
 }
 
-/// I11 for what things cost: a run is charged for what it did, and neither is charged for nor does more than it may.
+/// I11 for costs: a run is charged for what it did, and neither is charged nor does more than it may.
 fn budgets(world: &World<'_>, findings: &mut Findings) {
     let mut done: BTreeMap<RunName<'_>, BTreeSet<&str>> = BTreeMap::new();
     for (id, story) in &world.keys {
@@ -128,7 +128,7 @@ fn budgets(world: &World<'_>, findings: &mut Findings) {
 /// A run: its tenant, agent, user and name.
 type RunName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
-/// I13 for clients: nobody waits for ever, and while the faults go on nobody waits without success at a node that nothing struck.
+/// I13 for clients: no request hangs for ever, nor during the faults at a node that no fault affected.
 fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
     let mut broken = |subject: String, op: &Op<'_>, how: &str, told: Vec<String>| {
         let why = format!("request {} {how}", op.sent.request);
@@ -169,7 +169,7 @@ fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
 const NOT_YET: [&str; 5] =
     ["IN_PROGRESS", "LEDGER_UNAVAILABLE", "OVERLOADED", "INTERNAL", "RATE_LIMITED"];
 
-/// I13 for records and nodes: in the end nothing is under way, and every node takes calls.
+/// I13 for records and nodes: at the end nothing is in flight, and every node accepts calls.
 fn settled(world: &World<'_>, findings: &mut Findings) {
     for (id, story) in &world.keys {
         let last = story.ops.iter().filter(|op| op.sent.why == Why::Final).max_by_key(|op| op.at);

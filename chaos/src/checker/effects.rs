@@ -30,7 +30,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
         sent_again(id, story, findings);
         repeated_late(world, id, story, findings);
         if world.has_log() {
-            // Without the log nobody knows which arms there were.
+            // Without the log the arms are not known.
             tokens_of_a_key(id, story, findings);
             intents(world, id, story, findings);
         }
@@ -58,7 +58,7 @@ fn tokens_of_a_key(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// What cannot recognise a call is called once for a token, unless it refused, or said that it does not know the token.
+/// An opaque tool is called once for a token, unless it refused, or said that it does not know the token.
 fn sent_again(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     for (place, second) in story.came.iter().enumerate() {
         let class = second.arrival.class;
@@ -85,8 +85,8 @@ fn sent_again(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// A keyed token does not come again once its window is over. The window begins with the first effect: a call that was refused, or never
-/// had an effect, began none. Both moments are the witness's, so that no other clock has a say.
+/// A keyed token is not sent again once its window has passed. The window begins with the first effect: a call that was refused, or never
+/// had an effect, began none. Both moments are the witness's, so no other clock matters.
 fn repeated_late(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     let Some(window_ms) = world.run.map(|run| run.keyed_window_ms) else { return };
     let mut began: BTreeMap<&str, Moment> = BTreeMap::new();
@@ -105,7 +105,7 @@ fn repeated_late(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mu
     }
 }
 
-/// Every effect was written down before it began, as the attempt it was.
+/// Every effect was recorded before it began, under its own attempt.
 fn intents(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     let attempts = story.attempts();
     for effect in story
@@ -134,7 +134,7 @@ fn is_later(at_ms: i64, effect: &Effect<'_>) -> bool {
     at_ms > effect.started.wall_ms.saturating_add(CLOCK_MS)
 }
 
-/// Effects that the log knows nothing of.
+/// Effects that are not in the log.
 fn strangers(world: &World<'_>, findings: &mut Findings) {
     for effect in &world.strangers {
         let token = &effect.arrival.token;

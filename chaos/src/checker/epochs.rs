@@ -1,4 +1,4 @@
-//! I8: who was shut out does not write.
+//! I8: a node that was shut out does not write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,8 +34,8 @@ fn logs(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// After an epoch was shut out, it has no later entry, as far as the database's clock can tell: it dates the one, a node that has seen a
-/// later time the other.
+/// After an epoch ended, it has no later entry, as far as the database's clock can tell: the end is dated by the database, the entry
+/// perhaps by a node that has seen a later time.
 fn fences(world: &World<'_>, findings: &mut Findings) {
     let fenced: BTreeMap<u64, i64> = world
         .probes
@@ -61,7 +61,7 @@ fn fences(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// Two writers that both believed to be the only one leave a revision twice.
+/// Two writers that both believed to be the only one write the same revision twice.
 fn revisions(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     let mut seen: BTreeSet<u64> = BTreeSet::new();
     for written in &story.written {
@@ -82,8 +82,8 @@ fn revisions(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// What somebody has taken over is not settled by the one it was taken from; an older one may take it over in its turn, once the
-/// later one is over.
+/// A record that was taken over is not settled by its former owner; an older epoch may take it over in turn, once the later one has
+/// ended.
 fn owners(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     for pair in story.written.windows(2) {
         let [before, after] = pair else { continue };
@@ -106,7 +106,7 @@ fn owners(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findi
     }
 }
 
-/// Whether the database had said by then that an epoch was over; where its clock was moved, whether it ever did.
+/// Whether the database had recorded the end of an epoch by then; if its clock was moved, whether it ever did.
 fn is_over(world: &World<'_>, epoch: u64, by_ms: i64) -> bool {
     let in_time = |at_ms: i64| at_ms <= by_ms || world.database_moved();
     world.probes.iter().any(|probe| {

@@ -1,13 +1,13 @@
-//! I8 the other way round: nobody is shut out whom nothing struck.
+//! I8 the other way round: no node is shut out that no fault affected.
 //!
-//! Owns who was shut out when. The database says it of the starts that it keeps; where its clock was moved, so that its times tell nothing,
-//! the node itself says it when it finds out. Not here: what may be a cause (`causes`).
+//! Owns who was shut out when. The database records it for the starts that it keeps; if its clock was moved, so that its times mean
+//! nothing, the node's own message counts. Not here: what may be a cause (`causes`).
 
 use super::{Findings, Invariant, causes::Causes, world::World};
 use crate::history::{node::NodeChange, probe::Probe};
 use placet_testkit::moment::Moment;
 
-/// What a node says that finds itself shut out.
+/// The message of a node that finds itself shut out.
 const SAYS: &str = "this node was silent for too long, and another one took its work over";
 
 pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
@@ -20,11 +20,11 @@ pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings)
     }
 }
 
-/// Which node, when in microseconds, and by which of its starts.
+/// The node, the time in microseconds, and a description of the start.
 type ShutOut = (u32, u64, String);
 
-/// Those of whom the database says that another node shut them out. A start that the next one of the same node took over from had an end,
-/// which is the affair of the one who runs the nodes.
+/// Starts that another node shut out, according to the database. A start that was taken over by the next one of the same node had ended,
+/// which is the affair of those who run the nodes.
 fn kept(world: &World<'_>) -> Vec<ShutOut> {
     let nodes = world.nodes_of_starts();
     let mut shut_out = Vec::new();
@@ -40,18 +40,18 @@ fn kept(world: &World<'_>) -> Vec<ShutOut> {
     shut_out
 }
 
-/// Those that ended because they found themselves shut out.
+/// Nodes that ended because they found themselves shut out.
 fn said_by_nodes(world: &World<'_>) -> Vec<ShutOut> {
     let says = |(at, node, change): &(Moment, u32, &NodeChange)| {
         let NodeChange::Exited { why, .. } = change else { return None };
-        // The end itself is no cause of what it came of.
+        // The end itself does not count as its own cause.
         let before_us = at.us.saturating_sub(1);
         why.contains(SAYS).then(|| (*node, before_us, format!("a start of node {node}")))
     };
     world.changes.iter().filter_map(says).collect()
 }
 
-/// What became of the node, in order.
+/// The changes of the node, in order.
 fn told(world: &World<'_>, node: u32) -> Vec<String> {
     let own = world.changes.iter().filter(|(_, of, _)| *of == node);
     own.map(|(at, _, change)| format!("{} ms: {change:?}", at.wall_ms)).collect()

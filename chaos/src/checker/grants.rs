@@ -1,8 +1,8 @@
-//! I10 for standing grants: what ran without being asked about ran under a grant that people had agreed to, and no more often than it
-//! says.
+//! I10 for standing grants: what ran without an approval of its own ran under a grant that people had approved, and no more often than it
+//! permits.
 //!
 //! Owns the counting of uses, in the log and at the target. Two dispatches with one token are one use: the second repeats the first.
-//! Invariant: how often a grant may be used is what people asked for, where the history has that, and not what the log says.
+//! Invariant: the number of permitted uses is what people requested, if the history has that, and not what the log says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::history::journal::{AttemptImage, DirectiveImage, JournalEntry, Record
 /// A standing grant in a run.
 #[derive(Debug, Default)]
 struct Course<'a> {
-    /// As it became, and where that stands.
+    /// Its successive states, with their entries.
     images: Vec<(&'a JournalEntry, &'a DirectiveImage)>,
     /// Its uses by token: the entry of the first dispatch, and the dispatch.
     uses: BTreeMap<&'a str, (&'a JournalEntry, &'a AttemptImage)>,
@@ -90,7 +90,7 @@ fn faults_of(
     if used(course.effects.len()) > uses_max {
         faults.push(format!("{} effects under a grant of {uses_max}", course.effects.len()));
     }
-    // The end is written with the number of uses until then, so no clock is needed to see one after it.
+    // The end records the number of uses until then, so no clock is needed to detect a later one.
     let ended = course.images.iter().find(|(_, image)| image.state == "ended");
     if let Some((_, end)) = ended.filter(|(_, end)| used(course.uses.len()) > end.uses) {
         let uses = course.uses.len();
@@ -129,7 +129,7 @@ fn agreement(
     Ok(())
 }
 
-/// A use is counted in the commit of the dispatch that it is for: apart from it a crash would lose the one or the other.
+/// A use is counted in the commit of its dispatch: in a separate one a crash would lose the one or the other.
 fn spent_apart(world: &World<'_>, findings: &mut Findings) {
     let mut paid: BTreeSet<(&str, &str)> = BTreeSet::new();
     for entry in &world.entries {

@@ -1,4 +1,4 @@
-//! I7 and I9: the ways a record may go, written down once more, apart from the ledger's own table.
+//! I7 and I9: the legal moves of a record, written down independently of the ledger's own table.
 
 use super::{
     Findings, Invariant,
@@ -47,7 +47,7 @@ fn unless(fine: bool, why: &str) -> Judged {
     if fine { Ok(()) } else { Err(why.to_owned()) }
 }
 
-/// Whether there is such a move.
+/// Whether the move is legal.
 fn move_of(from: Option<&RecordImage>, to: &Written<'_>) -> Judged {
     let Some(next) = to.image() else {
         return gone(from, to.state());
@@ -63,7 +63,7 @@ fn move_of(from: Option<&RecordImage>, to: &Written<'_>) -> Judged {
         ("pending_approval", "pending_approval" | "approved" | "denied")
         | ("approved", "pending_approval" | "denied" | "dispatched")
         | ("dispatched", "succeeded" | "failed_final" | "failed_retriable")
-        // What nothing came of is tried again, and may need people this time.
+        // A retriable failure is tried again, and may need approval this time.
         | ("failed_retriable", "dispatched" | "pending_approval")
         | ("indeterminate", "succeeded" | "failed_final" | "rearmed")
         | ("rearmed", "pending_approval" | "dispatched") => Ok(()),
@@ -76,7 +76,7 @@ fn move_of(from: Option<&RecordImage>, to: &Written<'_>) -> Judged {
             from.attempt == next.attempt && !next.rearm.is_empty(),
             "nothing but the attempt changed",
         ),
-        // What an earlier arm left unknown stays unknown when the later one does not run, and may become known while that one waits.
+        // The unknown outcome of an earlier arm stays unknown when the later one does not run, and may become known while that one waits.
         (
             "rearmed" | "pending_approval" | "approved",
             "indeterminate" | "succeeded" | "failed_final",
@@ -110,7 +110,7 @@ fn attempt_number(image: &RecordImage) -> Option<(u32, &str)> {
     image.attempt.as_ref().map(|attempt| (attempt.number, attempt.token.as_str()))
 }
 
-/// Dispatched again: taken over by another owner, or repeated because that does no harm.
+/// Dispatched again: taken over by another owner, or repeated because that is harmless.
 fn sent_again(from: &RecordImage, next: &RecordImage) -> Judged {
     let (Some(a), Some(b)) = (&from.attempt, &next.attempt) else {
         return Err("a dispatch without an attempt".to_owned());
@@ -121,7 +121,7 @@ fn sent_again(from: &RecordImage, next: &RecordImage) -> Judged {
     unless(adopted || repeated, "sent again without an answer, though it cannot be recognised")
 }
 
-/// Whether there is evidence for what became known.
+/// Whether there is evidence for an outcome that became known.
 fn evidence(world: &World<'_>, story: &Story<'_>, from: &RecordImage, to: &Written<'_>) -> Judged {
     let Some(next) = to.image() else { return Ok(()) };
     if next.state == "rearmed" {
@@ -152,7 +152,7 @@ fn resolution(
         let act = if next.state == "succeeded" { Act::Happened } else { Act::DidNotHappen };
         return operator(world, &next.record_id, resolved.operator.as_deref(), act);
     }
-    // That the arm before had its effect is true whatever nobody knows about this one.
+    // The earlier arm's effect is a fact, whatever is unknown about this one.
     let before = from
         .unknown
         .as_ref()
@@ -174,13 +174,13 @@ fn resolution(
     unless(at_ms >= settled, "«not found» was believed before the settle delay had passed")
 }
 
-/// Whether another arm waits for its dispatch: what becomes known then is about the arm before.
+/// Whether another arm waits for its dispatch: an outcome that becomes known then is the earlier arm's.
 fn waits_again(image: &RecordImage) -> bool {
     let waits = matches!(image.state.as_str(), "rearmed" | "pending_approval" | "approved");
     waits && image.unknown.is_some()
 }
 
-/// What an operator did is in the history.
+/// An operator's act is in the history.
 fn operator(world: &World<'_>, record_id: &str, who: Option<&str>, act: Act) -> Judged {
     let Some(who) = who else {
         return Err("no operator is named".to_owned());

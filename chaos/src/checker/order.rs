@@ -1,8 +1,8 @@
 //! The order in which the entries of several logs were written.
 //!
-//! Owns it: within a log its numbers; between logs the time of the one database, and where the clock of that was moved, what is written
-//! down to follow what. A node goes on with the latest time that it has seen when that clock is put back, so that two nodes may be hours apart
-//! for a moment, and milliseconds for long. Judges nothing: what fits nowhere is put where its time says.
+//! Owns that order: within a log its numbers; between logs the time of the one database, and if its clock was moved, the order of
+//! revisions. A node continues with the latest time that it has seen when that clock is put back, so two nodes may be hours apart for a
+//! moment, and milliseconds for long. Judges nothing: an entry that fits nowhere is placed by its time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -21,7 +21,7 @@ pub(super) fn by_time(entries: &mut [&JournalEntry]) {
     });
 }
 
-/// Brings what different logs wrote at one millisecond into the order of the revisions.
+/// Sorts entries of different logs within one millisecond by revision.
 pub(super) fn at_one_moment(written: &mut [Written<'_>]) {
     let one_log =
         written.windows(2).all(|pair| matches!(pair, [a, b] if a.entry.log == b.entry.log));
@@ -48,7 +48,7 @@ pub(super) fn at_one_moment(written: &mut [Written<'_>]) {
     }
 }
 
-/// Sorts by what follows what: of the next entries of all logs, the earliest whose revisions follow those that are there. Expects them by time.
+/// Sorts by revision: of the next entries of all logs, the earliest whose revisions follow the known ones. Expects them ordered by time.
 pub(super) fn by_revisions<'a>(entries: &mut Vec<&'a JournalEntry>) {
     let mut logs: BTreeMap<&str, VecDeque<&'a JournalEntry>> = BTreeMap::new();
     for entry in entries.iter() {
@@ -67,7 +67,7 @@ pub(super) fn by_revisions<'a>(entries: &mut Vec<&'a JournalEntry>) {
     }
 }
 
-/// Something that counts its revisions.
+/// Something with revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Thing<'a> {
     Record(&'a str),
@@ -86,7 +86,7 @@ enum Step {
     IsUsed,
 }
 
-/// The revisions that are there.
+/// The revisions known so far.
 #[derive(Debug, Default)]
 struct Known<'a> {
     revs: HashMap<Thing<'a>, u64>,
@@ -95,7 +95,7 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// Nothing is there yet of what these entries tell.
+    /// No revisions yet for these entries.
     fn of(entries: &[&'a JournalEntry]) -> Self {
         let mut known = Self::default();
         for image in entries.iter().flat_map(|entry| &entry.directives) {
@@ -112,7 +112,7 @@ impl<'a> Known<'a> {
     }
 
     fn fits(&self, entry: &'a JournalEntry) -> bool {
-        // Of what an entry changes twice, the first change tells whether it fits.
+        // If an entry changes something twice, the first change decides whether it fits.
         let mut seen = Vec::new();
         steps(entry).all(|(thing, step)| {
             let again = seen.contains(&thing);

@@ -17,7 +17,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// An answer that speaks of the call itself: it has not happened.
+/// An answer about the call itself says that it has not happened.
 fn said_not(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     for op in story.ops.iter().filter(|op| op.says_call_did_not_happen()) {
         let contradicts = |effect: &&_| {
@@ -35,7 +35,7 @@ fn said_not(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// An effect of which everybody who may have caused it was told that nothing happened.
+/// An effect although every request that may have caused it was told that nothing happened.
 fn unexplained(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     for effect in &story.effects {
         let mut causes = story
@@ -56,7 +56,7 @@ fn unexplained(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// An answer of success stands for an effect that was there when the answer came.
+/// An answer of success is about an effect that existed when the answer came.
 fn said_done(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     for op in story.ops.iter().filter(|op| op.sent.class != Class::Read) {
         let Some((at, result)) = op.success() else {

@@ -1,4 +1,4 @@
-//! I3 to I6: what was answered stays true, is the same for everybody, is theirs, and is recorded.
+//! I3 to I6: an answer stays true, is the same for everybody, is the asker's own, and is recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ fn first_success<'s, 'a>(story: &'s Story<'a>) -> Option<(&'s Op<'a>, Moment)> {
     successes.min_by_key(|(_, at)| *at)
 }
 
-/// I3, as clients see it: anyone who asks after a success is not told otherwise.
+/// I3, as clients see it: after a success, nobody gets another answer.
 fn lost_for_clients(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     let Some((done, at)) = first_success(story) else {
         return;
@@ -76,7 +76,7 @@ fn lost_for_clients(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// I3, as the log says: a success that was answered is there, and nothing else comes after it.
+/// I3 in the log: a success that was answered is there, and nothing else follows it.
 fn lost_in_the_log(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     let Some((done, _)) = first_success(story) else {
         return;
@@ -102,7 +102,7 @@ fn lost_in_the_log(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// I3, as the listings say at the end.
+/// I3 in the listings at the end.
 fn lost_in_listings(world: &World<'_>, findings: &mut Findings) {
     let mut rows: BTreeMap<&str, &str> = BTreeMap::new();
     for probe in &world.probes {
@@ -225,7 +225,7 @@ fn invisible(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Fi
     }
 }
 
-/// A call that may be tried again, and whose agreement is over by then, is refused as a call of its own: its record stays as it is,
+/// A retry of a call whose approval has expired by then is refused as a call of its own: its record stays unchanged,
 /// and the refusal is an event.
 fn refused_in_the_log(world: &World<'_>, reply: &Reply) -> bool {
     let mut events = world.entries.iter().flat_map(|entry| &entry.audit);
@@ -236,7 +236,7 @@ fn refused_in_the_log(world: &World<'_>, reply: &Reply) -> bool {
         })
 }
 
-/// The states, one of which an answer needs.
+/// The states that an answer depends on; one of them is needed.
 const fn depends_on(reply: &Reply) -> Option<&'static [&'static str]> {
     match reply.answer {
         Answer::Succeeded => Some(&["succeeded"]),

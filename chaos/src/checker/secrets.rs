@@ -1,6 +1,6 @@
 //! The search for secrets in everything that a run left on the disk.
 //!
-//! Owns the reading of files. Invariant: a secret that stands across two reads is found.
+//! Owns reading the files. Invariant: a secret that spans two reads is found.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 1_048_576;
 /// Searches all files below `folder` for the texts of `secrets`, which are named by their names.
 ///
 /// # Errors
-/// When a folder or file cannot be read. A file that is gone by then is none.
+/// When a folder or file cannot be read. A file that has disappeared is skipped.
 pub fn scan(folder: &Path, secrets: &[(String, String)]) -> io::Result<Probe> {
     let (mut files, mut bytes, mut hits) = (0_u64, 0_u64, Vec::new());
     let mut open = vec![folder.to_owned()];
@@ -53,7 +53,7 @@ fn search(path: &Path, secrets: &[(String, String)]) -> io::Result<(u64, Vec<Str
             return Ok((length, found));
         }
         length = length.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
-        // The end of a preallocated journal. No secret has such bytes, nor goes on behind them.
+        // The end of a preallocated journal. No secret contains such bytes, or continues after them.
         if chunk.iter().take(read).all(|byte| *byte == 0) {
             window.clear();
             continue;

@@ -8,7 +8,7 @@ use super::{Findings, Invariant, story::Written, world::World};
 use crate::history::node::NodeChange;
 use placet_testkit::moment::Moment;
 
-/// What was on its way to the ledger when the signal came, in milliseconds.
+/// How long after the signal a dispatch may still be written, in milliseconds: it was on its way.
 const ON_ITS_WAY_MS: i64 = 1_500;
 
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
@@ -61,7 +61,7 @@ fn stops(world: &World<'_>) -> Vec<Stop> {
     stops
 }
 
-/// Whether this entry sends the call: not where somebody else takes over what was sent.
+/// Whether this entry sends the call, rather than taking over what was sent.
 fn begins(before: Option<&Written<'_>>, written: &Written<'_>) -> bool {
     let sent = |written: &Written<'_>| {
         let image = written.image().filter(|image| image.state == "dispatched")?;

@@ -1,6 +1,6 @@
 //! Everything about one key: who asked, what was answered, what the ledger wrote, what the witness saw.
 //!
-//! Owns the joining of the three, and the telling of it. The ledger's record is found by what it says it is for; a token belongs
+//! Owns joining these sources, and describing the result. A record of the ledger is found by its own fields; a token belongs
 //! to the key whose record names it.
 
 use std::{collections::BTreeMap, fmt};
@@ -40,7 +40,7 @@ impl fmt::Display for KeyId {
 }
 
 impl KeyId {
-    /// The key of a request; none for a read.
+    /// The key of a request; `None` for a read.
     #[must_use]
     pub fn of(sent: &Sent) -> Option<Self> {
         Some(Self {
@@ -80,7 +80,7 @@ pub(super) enum End<'a> {
     Lost(Loss),
 }
 
-/// Codes that speak of the call itself and not only of the request that got them.
+/// Codes that are about the call itself, not only about the request that got them.
 const OF_THE_CALL: [&str; 4] =
     ["ADAPTER_UNAVAILABLE", "ADAPTER_FAILED", "APPROVAL_DENIED", "APPROVAL_EXPIRED"];
 /// Those after which the key never runs.
@@ -95,12 +95,12 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// What the answer says, if one came.
+    /// The answer, if one came.
     pub(super) fn answer(&self) -> Option<Answer> {
         self.reply().map(|(_, reply)| reply.answer)
     }
 
-    /// The result in an answer of success.
+    /// The result in a successful answer.
     pub(super) fn success(&self) -> Option<(Moment, &'a ResultSeen)> {
         let (at, reply) = self.reply()?;
         let result = reply.result.as_ref()?;
@@ -109,13 +109,13 @@ impl<'a> Op<'a> {
 
     /// Whether the answer says that the request did nothing.
     pub(super) fn says_nothing_happened(&self) -> bool {
-        // A held call says so of that moment: it runs once people agree.
+        // For a held call this is true at that moment only: it runs once people approve.
         self.reply().is_some_and(|(_, reply)| {
             reply.answer != Answer::Pending && reply.execution.as_deref() == Some("not_executed")
         })
     }
 
-    /// Whether the answer says that the call, by anyone whom sent, has not happened.
+    /// Whether the answer says that the call has not happened, no matter which request sent it.
     pub(super) fn says_call_did_not_happen(&self) -> bool {
         self.says_nothing_happened() && self.has_code(&OF_THE_CALL)
     }
@@ -135,7 +135,7 @@ impl<'a> Op<'a> {
         !matches!(self.end, Some((_, End::Lost(Loss::NotConnected))))
     }
 
-    /// Whether it is a call, and no look at one.
+    /// Whether it is a call, and not a poll.
     pub(super) fn is_call(&self) -> bool {
         self.sent.why != Why::Poll
     }
@@ -149,7 +149,7 @@ pub(super) struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// What the record became; none when it is gone.
+    /// The record's new state; `None` when it is gone.
     pub(super) fn image(&self) -> Option<&'a RecordImage> {
         match self.change {
             RecordChange::Put(image) => Some(image),
@@ -172,7 +172,7 @@ impl<'a> Written<'a> {
 pub(super) struct Effect<'a> {
     /// When the call had come in.
     pub(super) started: Moment,
-    /// When it was durable.
+    /// When the effect was durable.
     pub(super) at: Moment,
     pub(super) arrival: &'a Arrival,
     pub(super) number: u64,
@@ -198,7 +198,7 @@ pub(super) struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    /// The attempts that the ledger has written, by token and number, each as it was first written.
+    /// The attempts in the ledger, by token and number, each as first recorded.
     pub(super) fn attempts(
         &self,
     ) -> BTreeMap<(&'a str, u32), (&'a JournalEntry, &'a AttemptImage)> {
@@ -227,12 +227,12 @@ impl<'a> Story<'a> {
         self.written.iter().any(by)
     }
 
-    /// How the record stands in the end, as the log says.
+    /// The final state of the record, according to the log.
     pub(super) fn last(&self) -> Option<&Written<'a>> {
         self.written.last()
     }
 
-    /// All of it, in the order it happened, in words.
+    /// The events of the key, in order, as text.
     pub(super) fn told(&self) -> Vec<String> {
         let mut told: Vec<(i64, u64, String)> = Vec::new();
         for op in &self.ops {

@@ -1,4 +1,4 @@
-//! The checker against histories made by hand: a good one is clean, and every doctored one is caught for what it is.
+//! The checker on handmade histories: a good one is clean, and every doctored one is caught for the right reason.
 
 mod answers;
 mod clocks;
@@ -33,7 +33,7 @@ fn caught(invariant: Invariant, doctor: impl FnOnce(&mut Script)) -> Vec<String>
     why
 }
 
-/// As [`caught`], and nothing else may be named: the doctoring breaks one promise.
+/// Like [`caught`], and no other promise may be named: the doctoring breaks only one.
 fn only(invariant: Invariant, doctor: impl FnOnce(&mut Script)) {
     let mut script = good();
     doctor(&mut script);

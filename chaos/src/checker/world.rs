@@ -1,6 +1,6 @@
-//! The run, sorted by what it is about.
+//! The run, indexed by subject.
 //!
-//! Owns the joining of history, witness and ledger. Judges nothing but whether the input is complete.
+//! Owns joining history, witness and ledger. Judges only whether the input is complete.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -41,26 +41,26 @@ pub(super) struct World<'a> {
     pub(super) strangers: Vec<Effect<'a>>,
     /// Effects by token.
     pub(super) by_token: BTreeMap<&'a str, Vec<Effect<'a>>>,
-    /// Whose token it is, as the ledger says.
+    /// The key that each token belongs to, according to the ledger.
     pub(super) owners: BTreeMap<&'a str, KeyId>,
     /// Entries of all logs, each log in its order, and the logs by time, or by revisions where that was moved.
     pub(super) entries: Vec<&'a JournalEntry>,
-    /// Where each of them stands, by log and number.
+    /// The position of each entry, by log and number.
     places: HashMap<(&'a str, u64), usize>,
     pub(super) votes: Vec<Voted<'a>>,
     pub(super) operators: Vec<&'a OperatorAct>,
     pub(super) grants: Vec<&'a GrantAsked>,
     pub(super) probes: Vec<&'a Probe>,
     pub(super) faults: Vec<(Moment, &'a FaultEvent)>,
-    /// What became of which node, in order.
+    /// The changes of nodes, in order.
     pub(super) changes: Vec<(Moment, u32, &'a NodeChange)>,
-    /// When an injector set about something.
+    /// When an injector began to inject.
     pub(super) injecting: Vec<Moment>,
     pub(super) quiet: Option<Moment>,
     pub(super) ended: bool,
     /// Whether some node's clock, or the database's, was not the machine's.
     pub(super) clock_shifted: bool,
-    /// Whether the database's was not.
+    /// Whether the database's clock did.
     database_moved: bool,
     /// The machine's two clocks at the beginning.
     began: Option<Moment>,
@@ -70,7 +70,7 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Sorts a run.
+    /// Indexes a run.
     pub(super) fn of(events: &'a [Event], witness: &'a [Line]) -> Self {
         let mut world = Self::default();
         world.take_requests(events);
@@ -272,8 +272,8 @@ impl<'a> World<'a> {
         !self.clock_shifted
     }
 
-    /// Whether the clock of the database was moved. Then the times of two logs cannot be compared, nor can what the database dated itself
-    /// with what its nodes dated, who go on from the latest time that they know.
+    /// Whether the clock of the database was moved. Then times of two logs cannot be compared, nor the database's own times with
+    /// those of its nodes, which continue from the latest time that they know.
     pub(super) const fn database_moved(&self) -> bool {
         self.database_moved
     }
@@ -291,14 +291,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The moment of a wall clock that goes with the machine's, in microseconds.
+    /// The machine's moment for a wall-clock time, in microseconds.
     pub(super) fn us_of(&self, wall_ms: i64) -> Option<u64> {
         let began = self.began?;
         let after_us = wall_ms.saturating_sub(began.wall_ms).saturating_mul(1_000);
         Some(began.us.saturating_add_signed(after_us))
     }
 
-    /// Which node each start was of, where the database says so.
+    /// The node of each start, if the database names it.
     pub(super) fn nodes_of_starts(&self) -> BTreeMap<u64, u32> {
         let named = |probe: &&Probe| {
             if let Probe::Epoch { epoch, node } = probe { Some((*epoch, *node)) } else { None }
@@ -306,7 +306,7 @@ impl<'a> World<'a> {
         self.probes.iter().filter_map(named).collect()
     }
 
-    /// Says what cannot be checked with this input.
+    /// Reports what cannot be checked with this input.
     pub(super) fn check_inputs(&self, findings: &mut Findings) {
         use Invariant as I;
         let has = |wanted: fn(&Probe) -> bool| self.probes.iter().any(|probe| wanted(probe));

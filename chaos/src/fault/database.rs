@@ -1,6 +1,6 @@
 //! Faults of the database (F20): backends ended, connections lost at COMMIT, failover, locks, hardly any connections; and its clock (F10).
 //!
-//! Owns that each counts by what the server or the way to it says.
+//! Owns that each counts only by what the server or the proxy in front of it reports.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Injector {
         Ok(())
     }
 
-    /// Somebody else locks every table.
+    /// Another client locks every table.
     pub(super) async fn lock(&self, ms: u64) -> Result<()> {
         let Some(postgres) = self.database() else { return Ok(()) };
         let postgres = postgres.lock().await;
@@ -109,8 +109,8 @@ impl Injector {
         Ok(())
     }
 
-    /// The clock of the database jumps, and back after a while; a node is killed and starts again in between, if one is named. None of
-    /// them may end for it.
+    /// The clock of the database jumps, and later back; if a node is named, it is killed and restarted in between. No node
+    /// may end because of it.
     pub(super) async fn database_clock(
         &self,
         killed: Option<&Node>,
@@ -129,7 +129,7 @@ impl Injector {
             (Ok(_), None) | (Err(_), _) => Ok(()),
         };
         sleep(Duration::from_millis(ms).saturating_sub(began.elapsed())).await;
-        // Whatever went wrong, what comes after this step is on the machine's clock.
+        // Whatever failed, the following steps need the machine's clock.
         let back = self.shift_database(by_ms, 0).await;
         meanwhile?;
         if there? && back? {
@@ -145,7 +145,7 @@ impl Injector {
         let Some(postgres) = self.database() else { return Ok(false) };
         let postgres = postgres.lock().await;
         let before = postgres.read_clock().await;
-        // Before it moves: whatever is dated by the new time is noted later.
+        // Recorded before the move, so that everything with the new time is recorded later.
         self.cluster.scene.recorder.record(What::DatabaseClock { by_ms: to_ms });
         postgres.move_clock(to_ms)?;
         let by_ms = to_ms.saturating_sub(from_ms);

@@ -1,7 +1,7 @@
-//! The injectors: one for each thing a schedule can hold.
+//! The injectors: one for each kind of step in a schedule.
 //!
 //! Owns that each step is carried out, bounded, and counted only by what was observed afterwards. Invariant: when it returns, the
-//! step's disturbance is over: nothing is stopped, traced, locked or misled any more.
+//! step's disturbance has ended: nothing is stopped, traced, locked or misled any more.
 
 mod database;
 mod process;
@@ -22,7 +22,7 @@ use crate::{
     seeded::Chance,
 };
 
-/// What steps are carried out on.
+/// The deployment and the load that steps act on.
 #[derive(Debug, Clone)]
 pub(crate) struct Injector {
     cluster: Arc<Cluster>,
@@ -40,7 +40,7 @@ impl Injector {
         let began = Instant::now();
         for (number, step) in schedule.steps.iter().enumerate() {
             sleep_until(began + Duration::from_millis(step.at_ms)).await;
-            // What the step before has left is over: a fault of a node that is down is none.
+            // The aftermath of the previous step must be over: a fault of a node that is down is none.
             self.cluster.wait_all_ready().await?;
             let mut chance = chance.fork(&format!("step-{number}"));
             self.cluster.scene.recorder.record(What::Injecting);

@@ -22,11 +22,11 @@ use crate::{
     setup::{KEYED_WINDOW_MS, LEASE_MS},
 };
 
-/// How long an injection at a system call is waited for.
+/// How long to wait for an injection at a system call.
 const INJECTED: Duration = Duration::from_millis(2_500);
-/// How often an effect that nobody finds at first is tried for.
+/// How often to try for an effect that a probe did not find at first.
 const DELAYED_TRIES: usize = 3;
-/// How long a stopping process may take: what is open is waited for.
+/// How long a stopping process may take: it waits for open calls.
 const STOPPED: Duration = Duration::from_secs(20);
 /// For how long ends of processes are explained by a failing disk.
 pub(super) const AFTERMATH: Duration = Duration::from_secs(15);
@@ -42,7 +42,7 @@ impl Injector {
         self.cluster.bring_up(node).await
     }
 
-    /// Kills it and starts it again in a time that has jumped: its entries are of another time than those that it comes back to.
+    /// Kills it and restarts it after its clock has jumped: its entries are of another time than those that it recovers.
     pub(super) async fn kill_and_start(&self, node: &Node) -> Result<()> {
         let _gate = node.gate.lock().await;
         if let Some(status) = node.kill().await {
@@ -78,7 +78,7 @@ impl Injector {
         Ok(())
     }
 
-    /// SIGKILL while an effect is still to come that the upstream says it knows nothing of; again where nobody asked in time.
+    /// SIGKILL before a late effect that the upstream does not know of yet; again if nobody probed in time.
     pub(super) async fn kill_delayed(
         &self,
         node: &Node,
@@ -106,7 +106,7 @@ impl Injector {
             self.cluster.note_end(node, status);
             let detail =
                 format!("kill -9 some time before the effect of `post`, due after {ms} ms");
-            // Whether it was asked for before, and so was F16 too, is told by the witness's log in the end.
+            // Whether it was probed for before, which makes it F16 too, the witness's log shows in the end.
             self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
         }
         self.cluster.bring_up(node).await?;
@@ -115,7 +115,7 @@ impl Injector {
         Ok(())
     }
 
-    /// A call that the upstream has and does not answer; what is returned calls again.
+    /// A call that the upstream received and does not answer; the returned future sends it again.
     async fn hold_at_upstream(
         &self,
         node: &Node,
@@ -139,7 +139,7 @@ impl Injector {
             if count(&said) > count(&before.0) {
                 break;
             }
-            // An upstream that has started again meanwhile has forgotten what it was armed with, and its count.
+            // An upstream that was restarted meanwhile has forgotten the armed manner, and its counts.
             let forgotten = scene.world.restarts() > before.1;
             if forgotten || Instant::now() >= until || first.is_finished() {
                 return Ok(None);
@@ -166,7 +166,7 @@ impl Injector {
             let launch = Launch { wrapper: strace::wrapper(&strace, at, &report), ..node.launch() };
             let gone = match node.start_with(&launch).await? {
                 Started::Ended(status) => Some(status),
-                // It was past that call already, or comes to it while it takes up what is open.
+                // It was past that call already, or reaches it while it resumes open calls.
                 Started::Up => node.gone_within(Duration::from_millis(400)).await,
             };
             match gone {
@@ -201,7 +201,7 @@ impl Injector {
         self.cluster.excuse(Some(node.number), AFTERMATH);
         node.signal(Signal::CONT);
         self.cluster.scene.note(node.number, NodeChange::Resumed);
-        // On a shared ledger a pause is one only for longer than the lease.
+        // On a shared ledger a pause is effective only if it exceeds the lease.
         if stopped && (self.cluster.postgres.is_none() || ms > LEASE_MS) {
             let detail = format!("stopped for {ms} ms");
             self.cluster.scene.injected(FaultKind::F9, Some(node.number), detail);
@@ -209,7 +209,7 @@ impl Injector {
         Ok(())
     }
 
-    /// SIGTERM while calls are under way.
+    /// SIGTERM while calls are in flight.
     pub(super) async fn stop(&self, node: &Node) -> Result<()> {
         let _gate = node.gate.lock().await;
         self.cluster.scene.note(node.number, NodeChange::StopAsked);
@@ -241,7 +241,7 @@ impl Injector {
         self.cluster.bring_up(node).await
     }
 
-    /// A keyed call is under way at a kill, and nobody is there until the upstream has forgotten its token.
+    /// A keyed call is in flight at a kill, and the node stays down until the upstream has forgotten its token.
     pub(super) async fn window(&self, node: &Node, chance: &mut Chance) -> Result<()> {
         let Some(again) =
             self.hold_at_upstream(node, "put", Manner::HangThen { ms: 5_000 }, chance).await?
@@ -274,7 +274,7 @@ impl Injector {
         self.cluster.excuse(Some(node.number), AFTERMATH);
         let injected = tracer.injected_within(INJECTED).await;
         if injected && !matches!(at.tamper, Tamper::Delay(_)) {
-            // Fail-stop is for the keeper to find; what goes on although its disk has failed is let go of.
+            // The keeper notices a fail-stop; a process that continues although its disk failed is left alone.
             node.wait_dead(Duration::from_secs(3)).await;
         }
         tracer.detach().await;
@@ -286,7 +286,7 @@ impl Injector {
         Ok(())
     }
 
-    /// The clock of a node jumps, for it and for what it starts as; later it jumps back.
+    /// The clock of a node jumps, for it and for the processes it starts; later it jumps back.
     pub(super) async fn clock(&self, node: &Node, by_s: i64) -> Result<()> {
         let file = node.time_file();
         if self.cluster.machine.faketime.is_none() || !file.try_exists()? {
@@ -327,7 +327,7 @@ impl Injector {
         Some(off.saturating_add(43_200).rem_euclid(86_400).saturating_sub(43_200))
     }
 
-    /// strace at a node; none where it is missing or the process is gone.
+    /// Attaches strace to a node; `None` if strace is missing or the process is gone.
     pub(super) async fn attach(&self, node: &Node, at: &At) -> Result<Option<Tracer>> {
         let (Some(strace), Some(pid)) = (&self.cluster.machine.strace, node.pid()) else {
             return Ok(None);
@@ -337,7 +337,7 @@ impl Injector {
         Ok(Tracer::attach(strace, pid, at, &report).await.ok())
     }
 
-    /// Where an strace writes that has not been there yet.
+    /// A path for an strace report that does not exist yet.
     pub(super) fn report(&self, node: &Node) -> Result<PathBuf> {
         let report = self.cluster.folder.join(format!("strace-{}-{}", node.number, node.starts()));
         (0..1_000)

@@ -1,4 +1,4 @@
-//! What changes under a call that is on its way: policies and credentials (F15), and how long results are kept (F18).
+//! Changes during calls: policies and credentials (F15), and how long results are kept (F18).
 //!
 //! Owns that a change counts when a call met it.
 
@@ -29,13 +29,13 @@ use crate::{
     setup::{self, RETENTION_MS, SECRET},
 };
 
-/// The file in which a policy is put beside the shipped ones.
+/// The file name of the policy that is added to the shipped ones.
 const ADDED: &str = "90-chaos.cedar";
-/// What it says while nothing is pushed.
+/// Its text while no push is permitted.
 const FORBIDS: &str = "@id(\"chaos-no-push\")\n@approval(\"never\")\n@reason(\"Not for the moment.\")\nforbid (principal, action == Placet::Action::\"witness/push\", resource is Placet::Tool);\n";
 
 impl Injector {
-    /// The credential is gone for a moment.
+    /// Removes the credential for a moment.
     pub(super) async fn credential(&self, node: &Node, ms: u64, chance: &mut Chance) -> Result<()> {
         for node in &self.cluster.nodes {
             fs::remove_file(setup::secret_file(&node.folder)).context("no credential to remove")?;
@@ -57,9 +57,9 @@ impl Injector {
         Ok(())
     }
 
-    /// A policy forbids a tool while calls of it are under way; later it is taken back. Each change starts the nodes again, one after
-    /// another, so that some still know only the policies before. No two changes make the same policies: a start does not bring
-    /// back what was replaced.
+    /// A policy forbids a tool while calls of it are in flight; later it is removed. Each change restarts the nodes one after
+    /// another, so that some still know only the previous policies. No two changes make the same policies: a start does not bring
+    /// back replaced ones.
     pub(super) async fn policy(&self, node: &Node, chance: &mut Chance) -> Result<()> {
         let over = Arc::new(AtomicBool::new(false));
         let mut calling = JoinSet::new();
@@ -109,7 +109,7 @@ impl Injector {
         (done, denied)
     }
 
-    /// Writes the policies of every node, and starts one after another again: `first` before the others.
+    /// Writes the policies of every node, and restarts them one after another, beginning with `first`.
     async fn change_policies(&self, first: &Node, text: &str) -> Result<()> {
         for node in &self.cluster.nodes {
             setup::put(&node.folder.join("policies").join(ADDED), text.as_bytes())?;
@@ -122,7 +122,7 @@ impl Injector {
         Ok(())
     }
 
-    /// Calls whose results are not kept any more are made again.
+    /// Repeats calls whose results are no longer kept.
     pub(super) async fn expired(&self, node: &Node, chance: &mut Chance) -> Result<()> {
         let scene = &self.cluster.scene;
         let tools = ["put", "post", "push"];

@@ -1,4 +1,4 @@
-//! The fingerprint of arguments, made without any code of Placet's.
+//! The fingerprint of arguments, computed without any of Placet's code.
 //!
 //! Owns one canonical form: members sorted, numbers by their value as a double, strings as they are. Invariant: two JSON texts
 //! have one fingerprint if and only if they mean the same arguments.
@@ -14,7 +14,7 @@ pub fn fingerprint(value: &Value) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(text)))
 }
 
-/// Writes the canonical form. It need not be anybody else's: it is only ever compared with itself.
+/// Writes the canonical form. It need not match anybody else's: it is only ever compared with itself.
 fn write(value: &Value, to: &mut String) {
     match value {
         Value::Null => to.push_str("null"),

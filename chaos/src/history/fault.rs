@@ -1,6 +1,6 @@
 //! The faults by their numbers.
 //!
-//! Owns their list with a line about each: F1 to F24, without those that only other levels can inject (F12, F13, F21). Not here: how any of them is caused.
+//! Owns their list, with a line about each: F1 to F24, without those that only other levels can inject (F12, F13, F21). Causes none.
 
 use serde::{Deserialize, Serialize};
 
@@ -81,9 +81,9 @@ pub struct UnknownFault(String);
 pub struct FaultEvent {
     /// Its kind.
     pub kind: FaultKind,
-    /// Where, where it was at one node.
+    /// The node, if it happened at one.
     pub node: Option<u32>,
-    /// What exactly, in words.
+    /// The details, as text.
     pub detail: String,
 }
 

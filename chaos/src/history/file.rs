@@ -45,7 +45,7 @@ pub enum HistoryError {
         /// Why.
         source: io::Error,
     },
-    /// A line is no event.
+    /// A line is not an event.
     #[error("line {line} of the history `{path}` is no event: {source}")]
     Line {
         /// The file.
@@ -67,7 +67,7 @@ impl Recorder {
         Ok(Self { inner: Arc::new(Mutex::new(Inner { file, events: 0, failed: None })) })
     }
 
-    /// Records an event that happens now, and says when that was.
+    /// Records an event that happens now, and returns its moment.
     pub fn record(&self, what: What) -> Moment {
         let mut inner = self.inner.lock();
         // Within the lock, so that the file is in order.
@@ -82,10 +82,10 @@ impl Recorder {
         self.inner.lock().events
     }
 
-    /// Ends it: everything is on the disk.
+    /// Ends it: everything is on disk then.
     ///
     /// # Errors
-    /// The first error that an event could not be written with.
+    /// The first error of writing an event.
     pub fn finish(&self) -> io::Result<()> {
         let mut inner = self.inner.lock();
         match inner.failed.take() {
@@ -113,7 +113,7 @@ impl Inner {
 /// Reads a history.
 ///
 /// # Errors
-/// [`HistoryError`] when the file cannot be read or a line is no event. A last line that was cut off is one of them.
+/// [`HistoryError`] when the file cannot be read or a line is not an event, such as a last line that was cut off.
 pub fn read(path: &Path) -> Result<Vec<Event>, HistoryError> {
     let file = File::open(path).map_err(|source| at(path, source))?;
     let mut events = Vec::new();

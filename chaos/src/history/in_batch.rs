@@ -1,13 +1,13 @@
 //! Answers to batches of one call.
 //!
-//! Owns the reading of that call's outcome as an orchestrator reads it: from the bytes alone, with no type of Placet's.
+//! Owns parsing that call's outcome as an orchestrator does: from the bytes alone, with none of Placet's types.
 
 use serde_json::Value;
 
 use super::request::{Answer, Reply, leaks, of_problem, text};
 
 impl Reply {
-    /// Reads an answer of `/v1/runs/{id}/batches`. What is no answer to a batch, such as a problem document, is read as everywhere.
+    /// Reads an answer of `/v1/runs/{id}/batches`. Anything else, such as a problem document, is read as for other endpoints.
     #[must_use]
     pub fn read_in_batch(
         request: u64,
@@ -18,14 +18,14 @@ impl Reply {
         let document: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let Some(entry) = document.pointer("/results/0") else {
             let read = Self::read(request, status, body, secrets);
-            // Another batch of the run is under way, which says nothing of this call.
+            // Another batch of the run is in progress, which says nothing about this call.
             let is_busy = read.answer == Answer::InProgress;
             return Self { answer: if is_busy { Answer::Refused } else { read.answer }, ..read };
         };
         let envelope = entry.get("result").unwrap_or(entry);
         let read = Self::read(request, status, envelope.to_string().as_bytes(), secrets);
         let code = read.code.as_deref();
-        // As a refusal is read everywhere: by its code.
+        // Like any refusal: by its code.
         let is_executed =
             matches!(text(envelope, "status").as_deref(), Some("succeeded" | "failed"));
         let answer = if is_executed { read.answer } else { of_problem(status, code, envelope) };

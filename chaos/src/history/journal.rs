@@ -19,7 +19,7 @@ pub struct JournalEntry {
     pub log: String,
     /// Its number in the log, from 1.
     pub seq: u64,
-    /// Who wrote it.
+    /// The epoch that wrote it.
     pub epoch: u64,
     /// When, by the ledger's clock.
     pub at_ms: i64,
@@ -29,13 +29,13 @@ pub struct JournalEntry {
     /// The hash of the entry before.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prev: String,
-    /// What became of records.
+    /// Changes of records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<RecordChange>,
-    /// What became of approvals.
+    /// Changes of approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalImage>,
-    /// What became of entries of the approval service.
+    /// Changes of entries of the approval service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directives: Vec<DirectiveImage>,
     /// The standing grant that was used once more.
@@ -45,13 +45,13 @@ pub struct JournalEntry {
     pub audit: Vec<AuditImage>,
 }
 
-/// What became of a record.
+/// A change of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordChange {
     /// It became this.
     Put(Box<RecordImage>),
-    /// Its key returned to absent: nothing had happened.
+    /// Its key became free again: nothing had happened.
     Removed {
         /// The record.
         record_id: String,
@@ -105,7 +105,7 @@ pub struct AuditImage {
     pub digests: std::collections::BTreeMap<String, String>,
 }
 
-/// Why an exported line is no entry.
+/// Why an exported line is not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an exported entry has no usable `{0}`")]
 pub struct NoEntry(String);

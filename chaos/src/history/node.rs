@@ -1,8 +1,8 @@
-//! What becomes of nodes.
+//! Changes of nodes.
 
 use serde::{Deserialize, Serialize};
 
-/// Something became of a node.
+/// A change of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEvent {
     /// Which node, from 0.
@@ -12,7 +12,7 @@ pub struct NodeEvent {
     pub change: NodeChange,
 }
 
-/// What became of it.
+/// The kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum NodeChange {
@@ -26,9 +26,9 @@ pub enum NodeChange {
         /// How long its recovery took, in milliseconds.
         after_ms: u64,
     },
-    /// It refused to start, and said so.
+    /// It refused to start, with a message.
     Refused {
-        /// What it said.
+        /// The message.
         why: String,
     },
     /// SIGKILL.
@@ -48,7 +48,7 @@ pub enum NodeChange {
     Exited {
         /// Its exit code.
         code: Option<i32>,
-        /// The end of what it said.
+        /// The end of its output.
         why: String,
     },
     /// Its clock was set off against the machine's.

@@ -1,6 +1,6 @@
 //! Answers to calls that came over MCP.
 //!
-//! Owns the reading of a `tools/call` result as a client reads it: from the bytes alone, with no type of Placet's.
+//! Owns parsing a `tools/call` result as a client does: from the bytes alone, with none of Placet's types.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use super::{
     request::{Answer, Reply, ResultSeen, leaks, of_problem, text},
 };
 
-/// How a tool is refused that there is not, or not for this caller: as a protocol error, since MCP has it so.
+/// The protocol error for a tool that does not exist, or not for this caller, as MCP defines it.
 const UNKNOWN_TOOL: i64 = -32_602;
-/// Where a result says which call it is of, and how that stands.
+/// Where a result names its call and the call's state.
 const CALL: &str = "/result/_meta/io.placet~1call";
 
 impl Reply {
-    /// Reads an answer of `/mcp`. What is no result of a tool, such as a problem document, is read as everywhere.
+    /// Reads an answer of `/mcp`. Anything but a tool's result, such as a problem document, is read as for other endpoints.
     #[must_use]
     pub fn read_over_mcp(
         request: u64,
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-/// What the tool said.
+/// The tool's content.
 fn said(document: &Value) -> ResultSeen {
     let part = |name: &str| document.pointer(&format!("/result/{name}"));
     let said = part("structuredContent").unwrap_or(&Value::Null);

@@ -13,11 +13,11 @@ pub struct VoteSent {
     pub tenant: String,
     /// Who decides.
     pub approver: String,
-    /// Yes, or no.
+    /// Whether it approves.
     pub approve: bool,
 }
 
-/// What a decision got as an answer. A decision without an answer may or may not have counted.
+/// The answer to a decision. A decision without an answer may or may not have counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoteReply {
     /// Which decision.
@@ -28,20 +28,20 @@ pub struct VoteReply {
     pub state: Option<String>,
 }
 
-/// A standing grant was asked for, from what was shown of an approval.
+/// A standing grant was requested, from what was shown of an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantAsked {
     /// The approval.
     pub approval_id: String,
     /// In which tenant.
     pub tenant: String,
-    /// Who asks for it, and agrees to it by that.
+    /// Who requests it, and thereby agrees to it.
     pub approver: String,
     /// How often it is to be used at most.
     pub uses_max: u32,
 }
 
-/// An operator did something about a record.
+/// An operator acted on a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorAct {
     /// The record.
@@ -52,7 +52,7 @@ pub struct OperatorAct {
     pub operator: String,
     /// What.
     pub act: Act,
-    /// The HTTP status of the answer; none: it was lost, and may or may not have counted.
+    /// The HTTP status of the answer; `None`: it was lost, and may or may not have counted.
     pub status: Option<u16>,
 }
 
@@ -60,10 +60,10 @@ pub struct OperatorAct {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
-    /// Says that the effect happened.
+    /// States that the effect happened.
     Happened,
-    /// Says that it did not, and will not.
+    /// States that it did not, and will not.
     DidNotHappen,
-    /// Asks that it be sent again, or agrees to it.
+    /// Requests that it be sent again, or agrees to that.
     Rearm,
 }

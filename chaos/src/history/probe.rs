@@ -1,11 +1,11 @@
-//! What is found at the end, when nothing is sent any more.
+//! The findings at the end, when nothing is sent any more.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::journal::JournalEntry;
 
-/// Something was found.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum Probe {
@@ -38,11 +38,11 @@ pub enum Probe {
         /// The hash of the last one.
         head: String,
     },
-    /// What a check of the program's said: `audit verify`, `ledger verify`.
+    /// The result of one of the program's checks: `audit verify`, `ledger verify`.
     Verified {
         /// Which check.
         check: String,
-        /// Of which node's data, or of the shared ones.
+        /// The node whose data was checked; `None`: the shared data.
         node: Option<u32>,
         /// Whether all is well.
         ok: bool,
@@ -53,18 +53,18 @@ pub enum Probe {
         /// What is wrong.
         problem: Option<String>,
     },
-    /// The database says that a start of a node is over: shut out, or stopped in order.
+    /// According to the database, a start of a node has ended: shut out, or stopped in order.
     Fenced {
-        /// The start, as its log is numbered.
+        /// The start, by the number of its log.
         epoch: u64,
         /// When, by the database's clock.
         at_ms: i64,
-        /// The start that shut it out; none: it stopped in order.
+        /// The start that shut it out; `None`: it stopped in order.
         by: Option<u64>,
     },
-    /// The database says whose a start is.
+    /// The node of a start, according to the database.
     Epoch {
-        /// The start, as its log is numbered.
+        /// The start, by the number of its log.
         epoch: u64,
         /// The node.
         node: u32,
@@ -84,7 +84,7 @@ pub enum Probe {
         /// The most it may.
         limit: u64,
     },
-    /// A measure that has a cap, at its highest.
+    /// The peak of a value with a cap.
     Gauge {
         /// The node.
         node: u32,
@@ -101,7 +101,7 @@ pub enum Probe {
         files: u64,
         /// How many bytes.
         bytes: u64,
-        /// Which secret stands where.
+        /// Which secret was found where.
         hits: Vec<String>,
     },
 }

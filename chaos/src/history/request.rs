@@ -1,7 +1,7 @@
 //! Requests of clients and their answers.
 //!
-//! Owns the forms, and the reading of an answer of `POST /v1/calls` or `GET /v1/calls/{id}` as a client reads it: from the bytes
-//! alone, with no type of Placet's. Answers of `/mcp` are read in [`super::over_mcp`].
+//! Owns the forms, and parsing an answer of `POST /v1/calls` or `GET /v1/calls/{id}` as a client does: from the bytes
+//! alone, with none of Placet's types. Answers of `/mcp` are read in [`super::over_mcp`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub struct Sent {
     pub needs_approval: bool,
     /// The run that pays for it.
     pub run_id: String,
-    /// The idempotency key; none for reads.
+    /// The idempotency key; `None` for reads.
     pub key: Option<String>,
     /// The [`fingerprint`] of the arguments.
     pub args: String,
@@ -41,7 +41,7 @@ pub struct Sent {
     pub why: Why,
 }
 
-/// What a request is sent over.
+/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
@@ -61,7 +61,7 @@ pub enum Why {
     New,
     /// A duplicate, sent at once.
     Immediately,
-    /// A duplicate, sent while the first is under way.
+    /// A duplicate, sent while the first is in flight.
     InFlight,
     /// A duplicate, sent after a success.
     AfterSuccess,
@@ -77,9 +77,9 @@ pub enum Why {
     EqualForm,
     /// The same key from another principal or tenant: a key of its own.
     OtherPrincipal,
-    /// Not a call: a look at how one stands.
+    /// Not a call: a poll of one.
     Poll,
-    /// A duplicate, sent in the end to learn how the key stands.
+    /// A duplicate, sent at the end to learn the state of the key.
     Final,
 }
 
@@ -98,13 +98,13 @@ pub struct Reply {
     pub request: u64,
     /// The HTTP status.
     pub status: u16,
-    /// What it says.
+    /// Its content.
     pub answer: Answer,
     /// The error code.
     pub code: Option<String>,
-    /// What it says about the effect: `not_executed`, `executed_and_failed` or `unknown`.
+    /// Its statement about the effect: `not_executed`, `executed_and_failed` or `unknown`.
     pub execution: Option<String>,
-    /// Whether it says that this is a result recorded earlier.
+    /// Whether it is marked as a result recorded earlier.
     pub replayed: bool,
     /// The call it names.
     pub call_id: Option<String>,
@@ -112,12 +112,12 @@ pub struct Reply {
     pub approval_id: Option<String>,
     /// The result in it.
     pub result: Option<ResultSeen>,
-    /// Names of the secrets that stand in its bytes.
+    /// Names of the secrets in its bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaks: Vec<String>,
 }
 
-/// What an answer says.
+/// The content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -127,26 +127,26 @@ pub enum Answer {
     Failed,
     /// Waits for people.
     Pending,
-    /// Under way.
+    /// In progress.
     InProgress,
-    /// Nobody can say.
+    /// Unknown outcome.
     Unknown,
-    /// The key stands for another call.
+    /// The key belongs to another call.
     Conflict,
     /// The key is known, its result is gone.
     Expired,
-    /// People said no, or nobody agreed in time.
+    /// Denied, or not approved in time.
     Denied,
     /// Not executed, for some other reason.
     Refused,
-    /// Something that is no answer of Placet's.
+    /// Not an answer of Placet's.
     InvalidResponse,
 }
 
-/// A result as a client got it.
+/// A result as received by a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultSeen {
-    /// The digest of everything that may not differ between two replays.
+    /// The digest of everything that must be equal in two replays.
     pub digest: String,
     /// The dispatch token that the witness wrote into it.
     pub token: Option<String>,
@@ -167,11 +167,11 @@ pub struct Lost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// Nobody took the connection: nothing was sent.
+    /// The connection was refused: nothing was sent.
     NotConnected,
     /// The connection broke.
     Broken,
-    /// The client had waited for long enough.
+    /// The client's timeout passed.
     TimedOut,
     /// The client went away on purpose.
     Abandoned,
@@ -192,7 +192,7 @@ impl std::fmt::Display for Loss {
 const OF_THE_ANSWER: [&str; 3] = ["replayed", "trace_context", "trace_id"];
 
 impl Reply {
-    /// Reads an answer. `secrets` are the names and texts that must not stand in it.
+    /// Reads an answer. `secrets` are the names and texts that must not occur in it.
     #[must_use]
     pub fn read(request: u64, status: u16, body: &[u8], secrets: &[(String, String)]) -> Self {
         let document: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -261,7 +261,7 @@ pub(super) fn of_problem(status: u16, code: Option<&str>, document: &Value) -> A
     }
 }
 
-/// The names of the secrets that stand in `bytes`.
+/// The names of the secrets in `bytes`.
 #[must_use]
 pub fn leaks(bytes: &[u8], secrets: &[(String, String)]) -> Vec<String> {
     let holds = |secret: &str| {

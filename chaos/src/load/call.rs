@@ -1,6 +1,6 @@
-//! One call of the load and the sending of it: every request is in the history before it is sent, and its end after.
+//! One call of the load and its requests: every request is in the history before it is sent, and its end after.
 //!
-//! Owns what is known about the call so far. Invariant: whatever happens to the task, a request that was sent gets its `Lost`.
+//! Owns what is known about the call so far. Invariant: whatever happens to the task, a request without an answer gets its `Lost`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -27,9 +27,9 @@ use crate::{
     setup::{LATENCY_MS, SECRET},
 };
 
-/// The most calls of a run that is not about its budget.
+/// The most calls of a run that does not test its budget.
 const CALLS_MAX: u32 = 1_000_000;
-/// Of so many requests, two are sent over MCP, and one in a batch of its run.
+/// Of this many requests, two are sent over MCP, and one in a batch of its run.
 const TURNS: u64 = 6;
 
 /// One call: a key with its arguments, sent however often.
@@ -51,7 +51,7 @@ pub(crate) struct Call {
     pub(crate) run: String,
     /// The most calls of it.
     pub(crate) calls_max: u32,
-    /// Which client made it up.
+    /// The client that created it.
     pub(crate) client: u32,
     /// How often nodes had come up when it was last sent.
     seen_starts: AtomicU64,
@@ -62,7 +62,7 @@ pub(crate) struct Call {
     call_id: Mutex<Option<String>>,
 }
 
-/// One sending of a call.
+/// One request of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Sending {
     /// Why.
@@ -71,14 +71,14 @@ pub(crate) struct Sending {
     pub(crate) node: usize,
     /// Other arguments.
     pub(crate) args: Option<Args>,
-    /// How they are written.
+    /// Their notation.
     pub(crate) form: Form,
-    /// The client goes away after so long.
+    /// When the client disconnects.
     pub(crate) leaves_after: Option<Duration>,
 }
 
 impl Sending {
-    /// A plain one.
+    /// A plain request.
     pub(crate) const fn new(why: Why, node: usize) -> Self {
         Self { why, node, args: None, form: Form::Plain, leaves_after: None }
     }
@@ -91,7 +91,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) tenant: &'a str,
     /// Which agent.
     pub(crate) agent: &'a str,
-    /// Whether on behalf of the owner.
+    /// Whether on behalf of the user.
     pub(crate) delegated: bool,
 }
 
@@ -125,14 +125,14 @@ impl Call {
         }
     }
 
-    /// The same call with the same key by somebody else, which makes it another.
+    /// The same call and key from another principal, which makes it another call.
     pub(crate) fn of_somebody(&self, tenant: &str, agent: &str) -> Self {
         let caller = Caller { tenant, agent, delegated: false };
         Self::new(caller, self.tool, self.args.clone(), self.run.clone(), self.client)
             .in_run_of(self.calls_max)
     }
 
-    /// The same in a run that may make so many calls.
+    /// The same in a run with this many calls.
     pub(crate) const fn in_run_of(mut self, calls_max: u32) -> Self {
         self.calls_max = calls_max;
         self
@@ -168,7 +168,7 @@ impl Call {
         self.settled.load(Ordering::SeqCst)
     }
 
-    /// Why it would be sent again now.
+    /// The reason for sending it again now.
     pub(crate) fn why_again(&self, scene: &Scene) -> Why {
         if self.seen_starts.load(Ordering::SeqCst) < scene.starts() {
             return Why::AfterRestart;
@@ -223,7 +223,7 @@ impl Call {
         reply
     }
 
-    /// Opens its run on that node, where it is not open there, and sends the call as a batch of it.
+    /// Opens its run on that node, if it is not open there, and sends the call as a batch of it.
     async fn send_in_batch(
         &self,
         scene: &Scene,
@@ -245,7 +245,7 @@ impl Call {
         scene.api.post(node, &path, bearer, body).await
     }
 
-    /// Asks how it stands, by the name that Placet gave it.
+    /// Polls it by the id that Placet assigned.
     pub(crate) async fn poll(
         &self,
         scene: &Scene,
@@ -298,7 +298,7 @@ impl Call {
         format!(r#"{{"tool":"{tool}","args":{args}{key},"run":{run}}}"#).into()
     }
 
-    /// The same as a request of the revision without sessions.
+    /// The same as a request of the MCP revision without sessions.
     fn body_over_mcp(&self, request: u64, tool: &str, args: &str) -> Bytes {
         let run = json!({ "id": self.run, "safety_mode": "destructive", "budget": self.budget() });
         let mut meta = json!({
@@ -329,7 +329,7 @@ impl Call {
     }
 }
 
-/// Whether an answer is the last word about a call, as far as nobody decides or resolves anything.
+/// Whether an answer is final, as long as nobody decides or resolves anything.
 pub(crate) fn is_definite(reply: &Reply) -> bool {
     match reply.answer {
         Answer::InProgress | Answer::InvalidResponse => false,
@@ -364,7 +364,7 @@ pub(crate) fn is_retryable(code: Option<&str>) -> bool {
     )
 }
 
-/// Notes the end of a request, also when the task ends before it.
+/// Records the end of a request, even when the task ends first.
 struct Fate<'a> {
     scene: &'a Scene,
     request: u64,

@@ -1,7 +1,7 @@
-//! The end of a load: calls that people agree to when the faults are over; every call once more, until its answer is definite; and
-//! an operator who looks after what is unknown.
+//! The end of a load: calls that people approve when the faults are over; every call once more, until its answer is definite; and
+//! an operator who resolves unknown outcomes.
 //!
-//! Owns the last requests of a round. Invariants: bounded by the time that everything has to be settled in; the operator only says
+//! Owns the last requests of a round. Invariants: bounded by the time in which everything has to be settled; the operator only states
 //! what the witness has seen.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -37,11 +37,11 @@ use crate::{
     seeded::Chance,
 };
 
-/// Requests at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 16;
-/// How long a call that was agreed to is waited for, in milliseconds: as long as an agreement lasts.
+/// How long to wait for an approved call, in milliseconds: as long as an approval lasts.
 const RUNS_MS: u64 = 3_500;
-/// Later than any effect of the upstream comes after its call.
+/// The longest time from a call to its effect at the upstream.
 const LATEST: Duration = Duration::from_millis(2_500);
 /// The most records that an operator looks after.
 const RESOLVED_MAX: usize = 6;
@@ -99,7 +99,7 @@ pub(crate) async fn agree(load: &Load, chance: &mut Chance) {
     }
 }
 
-/// Notes how often the witness was asked for a call that it had and did not know yet, which had its effect afterwards (F16).
+/// Records how often the witness answered «not found» about a call that it had received and that took effect afterwards (F16).
 pub(crate) fn count_not_found(scene: &Scene) {
     for tool in not_found(scene) {
         let detail = format!("«not found», and then the effect of `{tool}`");
@@ -139,13 +139,13 @@ pub(crate) async fn records(
     }
 }
 
-/// An operator resolves some of what is unknown, as the witness has seen it.
+/// An operator resolves some unknown outcomes, as the witness has seen them.
 pub(crate) async fn operate(scene: &Scene, chance: &mut Chance) -> usize {
     let (mut resolved, mut has_waited) = (0_usize, false);
     for tenant in TENANTS {
         let node = chance.index(scene.api.len());
         let unknown = records(scene, tenant, node, Some("indeterminate")).await;
-        // Read after the records, so that what is unknown now has happened by now or does not count.
+        // Read after the records: an effect of what is unknown now has happened by now or does not count.
         let mut happened = effects(scene);
         for record in unknown.unwrap_or_default() {
             if resolved >= RESOLVED_MAX {
@@ -153,7 +153,7 @@ pub(crate) async fn operate(scene: &Scene, chance: &mut Chance) -> usize {
             }
             let Some(token) = &record.token else { continue };
             if !happened.contains(token) && !has_waited {
-                // What came in before the quiet may still take effect, and nobody says of that that it did not happen.
+                // A call that came in before the quiet phase may still take effect, so nobody states yet that it did not happen.
                 sleep(LATEST).await;
                 happened = effects(scene);
                 has_waited = true;

@@ -9,28 +9,28 @@ use crate::seeded::Chance;
 /// The arguments of one call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Args {
-    /// What it is about; of no other call.
+    /// The subject; no other call has it.
     pub(crate) item: String,
     /// A number.
     pub(crate) n: u32,
-    /// A text within.
+    /// A nested text.
     pub(crate) note: String,
 }
 
-/// How arguments are written.
+/// The notation of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As anybody would.
+    /// The usual notation.
     Plain,
     /// Members in another order.
     Reordered,
-    /// Whole numbers with a fraction of nothing.
+    /// Whole numbers with a zero fraction.
     Fraction,
     /// Numbers with an exponent.
     Exponent,
     /// Letters as escapes.
     Escaped,
-    /// More space than is needed.
+    /// Extra whitespace.
     Spaced,
 }
 
@@ -39,7 +39,7 @@ impl Form {
     pub(crate) const OTHERS: [Self; 5] =
         [Self::Reordered, Self::Fraction, Self::Exponent, Self::Escaped, Self::Spaced];
 
-    /// In a word.
+    /// Its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -53,13 +53,13 @@ impl Form {
 }
 
 impl Args {
-    /// Arguments about an item.
+    /// Arguments about a subject.
     pub(crate) fn new(item: String, chance: &mut Chance) -> Self {
         let n = u32::try_from(chance.within(1..1_000)).unwrap_or(1);
         Self { item, n, note: "caf\u{e9}".to_owned() }
     }
 
-    /// What they mean.
+    /// The arguments as a value.
     pub(crate) fn value(&self) -> Value {
         json!({ "item": self.item, "n": self.n, "list": [1, self.n], "options": { "a": self.n, "b": self.note } })
     }

@@ -1,7 +1,7 @@
-//! A standing grant: an approver looks at a held call and has another one give calls like it a few uses, and then more of them come than there are uses,
-//! at once, some of them twice, and sometimes while the grant is being ended (F14).
+//! A standing grant: an approver looks at a held call and has another one grant a few uses to calls like it; then more such calls come than
+//! there are uses, all at once, some of them twice, and sometimes while the grant is being ended (F14).
 //!
-//! Owns the asking for the grant and the calls. That no more of them run than was agreed to is the checker's.
+//! Owns requesting the grant and the calls. The checker verifies that no more of them run than was approved.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{people::APPROVERS, scene::Scene, seeded::Chance};
 
-/// For how long a grant lasts: longer than its calls take, and over before the round is.
+/// How long a grant lasts: longer than its calls take, and it ends before the round does.
 const LASTS_MS: u64 = 6_000;
 
 /// Makes a held call, has calls like it granted, and makes more of these than the grant has uses.
@@ -56,7 +56,7 @@ pub(super) async fn more_calls_than_uses(
     }
 }
 
-/// Asks for a grant of calls like a held one, by the digest of what is shown of it; its name, if it was given.
+/// Requests a grant for calls like a held one, by the digest of what is shown of it; returns its id, if it was granted.
 async fn ask(
     scene: &Scene,
     held: &Call,
@@ -92,7 +92,7 @@ async fn ask(
     let document = answer.ok()?.json();
     let grant = document.get("directive_id").and_then(Value::as_str)?.to_owned();
     if document.get("in_force") == Some(&json!(false)) {
-        // It covers more than the call, so that anyone who proposes it does not agree to it.
+        // It covers more than the call, so its proposer does not approve it by proposing.
         let other = APPROVERS.iter().copied().find(|other| *other != approver)?;
         let bearer = scene.people.bearer(&held.tenant, other).ok()?;
         let (digest, path) = (document.get("digest")?, format!("/v1/directives/{grant}/acts"));
@@ -103,7 +103,7 @@ async fn ask(
     Some(grant)
 }
 
-/// Ends it before its time. Whether that was in time for anything is the checker's to see.
+/// Ends it early. The checker sees whether that was in time for anything.
 async fn end(scene: &Scene, held: &Call, grant: &str, approver: &str, node: usize) {
     let Ok(bearer) = scene.people.bearer(&held.tenant, approver) else { return };
     let body = json!({ "act": "end", "reason": "enough" }).to_string();

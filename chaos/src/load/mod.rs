@@ -1,6 +1,6 @@
 //! The load: seeded clients that call, repeat, change, give up, come back, approve and deny.
 //!
-//! Owns what a client does next, and which of the faults that clients cause (F1, F2, F3, F6, F14, F22) really happened. Does not
+//! Owns a client's next action, and which of the faults caused by clients (F1, F2, F3, F6, F14, F22) really happened. Does not
 //! touch processes. Invariant: a client is never stuck: every wait is bounded, and at the end it stops.
 
 pub(crate) mod call;
@@ -44,20 +44,20 @@ use crate::{
 /// How often a call without a definite answer is sent again by its client.
 const TRIES_MAX: u32 = 5;
 
-/// What the load of a round is.
+/// The load of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// How many clients at the same time.
+    /// How many concurrent clients.
     pub(crate) clients: u32,
-    /// How long a client waits between two calls, at most, in milliseconds.
+    /// The longest pause of a client between two calls, in milliseconds.
     pub(crate) pause_ms_max: u64,
-    /// How many calls there are at most.
+    /// The most calls.
     pub(crate) calls_max: u64,
-    /// How often a client does what, out of the sum of all.
+    /// The relative frequency of each action.
     pub(crate) weights: BTreeMap<Doing, u32>,
 }
 
-/// What a client does.
+/// An action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Doing {
@@ -69,11 +69,11 @@ pub(crate) enum Doing {
     Again,
     /// An earlier key with other arguments, or the same in another form (F2).
     Changed,
-    /// An earlier key as somebody else (F3).
+    /// An earlier key from another principal (F3).
     Somebody,
-    /// A call whose client goes away and comes back (F6).
+    /// A call whose client disconnects and returns (F6).
     Leave,
-    /// A call that people have to agree to (F14).
+    /// A call that needs approval (F14).
     Held,
     /// Calls that a standing grant lets pass, more of them than it has uses (F14).
     Granted,
@@ -92,7 +92,7 @@ pub(crate) enum Doing {
 }
 
 impl Doing {
-    /// The fault it stands for.
+    /// The fault that it causes.
     pub(crate) const fn fault(self) -> Option<FaultKind> {
         match self {
             Self::Call => None,
@@ -144,7 +144,7 @@ impl Load {
         clients
     }
 
-    /// No client begins anything new.
+    /// Clients begin nothing new from now on.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
     }
@@ -199,7 +199,7 @@ impl Load {
         }
     }
 
-    /// A call that there was not before.
+    /// A new call.
     pub(crate) fn fresh(
         &self,
         tool: Option<&'static str>,
@@ -229,7 +229,7 @@ impl Load {
         self.add(Call::new(caller, call.tool, args, call.run.clone(), call.client))
     }
 
-    /// Counts a call that was made up like another, and remembers it for the end.
+    /// Adds a call modelled on another, and keeps it for the end.
     fn add(&self, call: Call) -> Arc<Call> {
         let call = Arc::new(call);
         self.made.fetch_add(1, Ordering::SeqCst);
@@ -242,7 +242,7 @@ impl Load {
         chance.pick(&calls).filter(|call| call.key.is_some()).map(Arc::clone)
     }
 
-    /// Sends a call until its answer is definite, or often enough. The last answer.
+    /// Sends a call until its answer is definite, or the tries are used up. Returns the last answer.
     async fn until_definite(
         &self,
         call: &Call,
@@ -334,7 +334,7 @@ impl Load {
             others.extend(agents.map(|agent| (tenant.to_owned(), (*agent).to_owned())));
         }
         let Some((tenant, agent)) = chance.pick(&others).cloned() else { return };
-        // A key of its own, which is asked about in the end like every other.
+        // A key of its own, which is checked at the end like every other.
         let other = Arc::new(call.of_somebody(&tenant, &agent));
         self.calls.lock().push(Arc::clone(&other));
         if other.send(&self.scene, &Sending::new(Why::OtherPrincipal, node)).await.is_ok() {
@@ -354,7 +354,7 @@ impl Load {
         }
     }
 
-    /// More calls at once than are admitted (F22): a hot key and many others. How many were told so.
+    /// More concurrent calls than are admitted (F22): a hot key and many others. Returns how many were refused as overloaded.
     pub(crate) async fn burst(self: &Arc<Self>, size: u64, mut chance: Chance) -> u64 {
         let began = Instant::now();
         let hot = self.fresh(Some("put"), 0, &mut chance);

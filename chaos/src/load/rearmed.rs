@@ -1,8 +1,8 @@
 //! An answer that is late for its arm: the outcome was unknown, two operators had the call sent again, and then the first
 //! attempt answers (F7).
 //!
-//! Owns that the operators are people of their own, and that what they ask for is in the history. Invariant: the answer belongs to
-//! the first attempt alone, for the second one has another token and no answer.
+//! Owns that the operators are separate people, and that their requests are in the history. Invariant: the answer belongs to
+//! the first attempt alone, since the second one has another token and no answer.
 
 use bytes::Bytes;
 use placet_chaos::{
@@ -27,7 +27,7 @@ use crate::{people::OPERATORS, scene::Scene, seeded::Chance, setup::LATENCY_MS};
 
 /// How much later than its deadline the first attempt answers, in milliseconds.
 const LATER_MS: u64 = 2_500;
-/// How often its record is looked for.
+/// How often to look for its record.
 const TRIES: usize = 20;
 
 /// Makes a call whose first attempt answers while its second one is unknown.
@@ -44,7 +44,7 @@ pub(super) async fn late_for_another_arm(
     }
     let began = Instant::now();
     let first = call.send(scene, &Sending::new(Why::New, node)).await;
-    // One arm more, or two: what an answer says of the arm before the last may count, of an earlier one it does not.
+    // One more arm, or two: an answer for the arm before the last may count, one for an earlier arm does not.
     let arms = if chance.permille(500) { 1 } else { 2 };
     if first.is_ok_and(|reply| reply.answer == Answer::Unknown)
         && sent_again(scene, &call, node, arms).await
@@ -61,7 +61,7 @@ pub(super) async fn late_for_another_arm(
     load.until_definite(&call, Sending::new(call.why_again(scene), node), chance).await;
 }
 
-/// Has it sent again so many times, each time with an effect that nobody learns of.
+/// Has it sent again `arms` times, each time with an effect that nobody learns of.
 async fn sent_again(scene: &Scene, call: &Call, node: usize, arms: usize) -> bool {
     for _ in 0..arms {
         let lost = Manner::FailAfterEffect { status: 500 };
@@ -73,7 +73,7 @@ async fn sent_again(scene: &Scene, call: &Call, node: usize, arms: usize) -> boo
     true
 }
 
-/// Two operators have it sent again; whether both were told that it counts.
+/// Two operators have it sent again; returns whether both requests were accepted.
 async fn rearm(scene: &Scene, call: &Call, node: usize) -> bool {
     let Some(record) = unknown(scene, call, node).await else { return false };
     let mut agreed = 0_usize;

@@ -1,6 +1,6 @@
 //! A run with a small budget: more calls than it may make come at once, to all nodes, some of them twice.
 //!
-//! Owns the calls. That no more of them ran than the run may, and that it was charged for those, is the checker's (I11).
+//! Owns the calls. The checker verifies that no more of them ran than permitted, and that the run was charged for those (I11).
 
 use std::sync::Arc;
 

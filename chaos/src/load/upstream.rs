@@ -1,6 +1,6 @@
-//! Calls at which the upstream misbehaves: F7, F8, F19 and F24, and what F16 comes of.
+//! Calls during which the upstream misbehaves: F7, F8, F19 and F24, and the cause of F16.
 //!
-//! Owns which manner goes with which fault, and that a manner counts only when the witness says it came to that.
+//! Owns which manner goes with which fault, and that a manner counts only when the witness confirms it.
 
 use placet_chaos::{
     history::{fault::FaultKind, request::Why},
@@ -11,7 +11,7 @@ use tokio::time::{Duration, sleep};
 use super::{Doing, Load, call::Sending};
 use crate::seeded::Chance;
 
-/// Makes one call that the upstream misbehaves at, and calls again.
+/// Makes one call during which the upstream misbehaves, and sends it again.
 pub(crate) async fn misbehave(
     load: &Load,
     doing: Doing,
@@ -31,7 +31,7 @@ pub(crate) async fn misbehave(
         // Its count ended with it.
         for _ in 0..40 {
             if world.restarts() > before.1 {
-                // No node's trouble: anyone who waits at one has nothing to blame it for.
+                // No node is at fault, so this excuses no request that hangs at one.
                 let detail = format!("the upstream ended: {}", manner.name());
                 load.scene.injected(FaultKind::F8, None, detail);
                 break;
@@ -43,7 +43,7 @@ pub(crate) async fn misbehave(
             said.fired.get(manner.name()).copied().unwrap_or(0)
         };
         if fired(&after) > fired(&before.0) {
-            // An effect that is late is one that was not found only where somebody asked for it before: the witness's log tells.
+            // A late effect is F16 only if somebody probed for it before: the witness's log shows it.
             if doing != Doing::Delayed {
                 let kind = doing.fault().unwrap_or(FaultKind::F7);
                 load.scene.injected(kind, Some(node), format!("{} at `{tool}`", manner.name()));
@@ -62,7 +62,7 @@ fn manner_of(doing: Doing, chance: &mut Chance) -> (Manner, &'static str) {
             let manner = if chance.permille(600) { Manner::Exit } else { Manner::ExitBefore };
             (manner, writing)
         }
-        // So late that somebody may ask before, and so early that «not found» does not count by then.
+        // So late that somebody may probe before, and so early that «not found» does not count yet.
         Doing::Delayed => (Manner::DelayedEffect { ms: chance.within(20..1_900) }, "post"),
         Doing::Declined => (Manner::RefuseAfterEffect, writing),
         Doing::Result => {

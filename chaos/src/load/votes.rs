@@ -1,4 +1,4 @@
-//! What people do about a held call: agree, refuse, race, say it twice, come late, or ask for themselves (F14).
+//! What people do about a held call: approve, deny, race, vote twice, come late, or vote on their own request (F14).
 //!
 //! Owns the deciding as an approver does it: look first, then decide on the digest of what was shown.
 
@@ -19,12 +19,12 @@ use crate::{
     seeded::Chance,
 };
 
-/// What people do.
+/// How people act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// One agrees.
+    /// One approves.
     Approve,
-    /// One refuses.
+    /// One denies.
     Deny,
     /// One agrees and one refuses at the same time.
     Race,
@@ -34,7 +34,7 @@ pub(crate) enum Manner {
     Requester,
     /// One agrees, and then the call comes with other arguments.
     ChangedAfter,
-    /// One agrees once it should be over.
+    /// One approves when it should have expired.
     Late,
     /// Nobody does anything.
     Nothing,

@@ -1,4 +1,4 @@
-//! Schedules: drawn from seeds, each fault that applies and no other, written down and read again.
+//! Schedules: drawn from seeds, with exactly the faults that apply, written and read back.
 
 use std::collections::BTreeSet;
 

@@ -54,7 +54,7 @@ pub(super) fn of_structured(structured: &Value, text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}], "structuredContent": structured})
 }
 
-/// A result of failure, as a tool reports it.
+/// A failure result, as a tool reports it.
 pub(super) fn of_failure() -> Value {
     json!({"content": [{"type": "text", "text": "the item is locked"}], "isError": true})
 }

@@ -1,7 +1,7 @@
-//! One call of the witness: the effect, and how it is answered.
+//! One call of the witness: its effect, and its answer.
 //!
-//! Owns the order of the two under every way to misbehave. Invariant: an answer that says that something happened goes out after
-//! the effect is durable; one that says that nothing happened belongs to an arrival that never has an effect.
+//! Owns the order of the two for every manner of misbehaving. Invariant: an answer that something happened goes out after
+//! the effect is durable; an answer that nothing happened belongs to an arrival that never has an effect.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ impl Call {
         })
     }
 
-    /// Does what is asked, and says how that is to be answered.
+    /// Performs the call, and returns how to answer it.
     pub(super) async fn take(self, shared: &Arc<Shared>) -> io::Result<Reaction> {
         match (self.name.as_str(), tools::tool(&self.name)) {
             (ASK, _) => Ok(self.asked(shared).await),
@@ -63,7 +63,7 @@ impl Call {
         }
     }
 
-    /// How a token stands.
+    /// Answers a probe for a token.
     async fn asked(&self, shared: &Shared) -> Reaction {
         let token = self.args.get("token").and_then(Value::as_str).unwrap_or_default().to_owned();
         let applied = match shared.known(&token) {
@@ -136,7 +136,7 @@ impl Call {
         self.misbehave(manner, &self.result_of(manner, &applied)).await
     }
 
-    /// The answer of a manner that keeps the effect from happening.
+    /// The answer for a manner that prevents the effect.
     async fn without_effect(
         &self,
         manner: Manner,
@@ -188,7 +188,7 @@ impl Call {
         result
     }
 
-    /// The process ends; this connection has no further answer.
+    /// Ends the process; this connection gets no further answer.
     async fn die(&self, shared: &Shared) -> io::Result<Reaction> {
         shared.exit();
         std::future::pending().await
@@ -207,7 +207,7 @@ impl Call {
             Manner::ResetAfter { bytes } => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 let whole = answer::result(&self.id, result);
-                // A whole answer would be none that was cut.
+                // A whole answer would not be cut.
                 let bytes = bytes.min(whole.bytes.len().saturating_sub(1));
                 whole.cut(bytes, Then::Reset)
             }

@@ -1,4 +1,4 @@
-//! How the witness is told to misbehave: a line of JSON for a command, a line for the answer.
+//! The control of the witness's misbehaviour: a line of JSON for a command, a line for the answer.
 //!
 //! Owns the commands and both ends of the connection.
 
@@ -16,15 +16,15 @@ use super::state::Shared;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
-    /// Behave like this towards calls to come.
+    /// Misbehave in this way for future calls.
     Arm(Arm),
     /// Behave again.
     Disarm,
-    /// Only say how much has happened.
+    /// Only report the counts.
     Counts,
 }
 
-/// Towards which calls to behave how.
+/// Which calls to misbehave for, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {
     /// Calls with this `item` only.
@@ -42,7 +42,7 @@ impl Arm {
     }
 }
 
-/// A way to misbehave. Unless it says otherwise, the effect happens.
+/// A manner of misbehaving. Unless it says otherwise, the effect happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "manner", rename_all = "snake_case")]
 pub enum Manner {
@@ -66,7 +66,7 @@ pub enum Manner {
         /// How much of it goes out.
         bytes: u64,
     },
-    /// An answer of failure, after the effect.
+    /// A failure answer, after the effect.
     FailAfterEffect {
         /// The HTTP status.
         status: u16,
@@ -129,17 +129,17 @@ impl Manner {
     }
 }
 
-/// What has happened since the process began.
+/// The counts since the process began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     /// How often it misbehaved, by the manner's name.
     pub fired: BTreeMap<String, u64>,
 }
 
-/// Gives a command to the witness whose control API is at `control`.
+/// Sends a command to the witness whose control address is `control`.
 ///
 /// # Errors
-/// When it cannot be reached or does not answer in the form it should.
+/// When it cannot be reached or its answer is malformed.
 pub async fn send(control: SocketAddr, command: &Command) -> io::Result<Said> {
     let mut stream = TcpStream::connect(control).await?;
     let mut line = serde_json::to_vec(command)?;
@@ -159,7 +159,7 @@ pub(super) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
             Ok(Command::Arm(arm)) => shared.arm(arm),
             Ok(Command::Disarm) => shared.disarm(),
             Ok(Command::Counts) => {}
-            // No answer in the form it should have is answer enough.
+            // A malformed command gets no answer.
             Err(_) => return,
         }
         let Ok(mut answer) = serde_json::to_vec(&shared.said()) else { return };

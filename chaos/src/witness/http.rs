@@ -23,13 +23,13 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A header by its name in small letters.
+    /// A header by its lower-case name.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// Reads the next request; none when the connection ends between two.
+/// Reads the next request; `None` if the connection ends between two.
 pub(super) async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     let mut lines = Vec::new();
@@ -64,7 +64,7 @@ pub(super) async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option
     Ok(Some(request))
 }
 
-/// What goes out, and what becomes of the connection.
+/// The bytes to send, and the fate of the connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reaction {
     pub(super) bytes: Vec<u8>,
@@ -109,7 +109,7 @@ impl Reaction {
         Self { then, ..self }
     }
 
-    /// Sends it; whether the connection lives on.
+    /// Sends it; returns whether the connection stays open.
     pub(super) async fn send(self, stream: &mut BufReader<TcpStream>) -> io::Result<bool> {
         let stream = stream.get_mut();
         stream.write_all(&self.bytes).await?;

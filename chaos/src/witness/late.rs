@@ -1,7 +1,7 @@
-//! Effects that came after the witness had said that it does not know them (F16).
+//! Effects that happened after the witness had answered that it does not know them (F16).
 //!
-//! Owns which effects are such. Not here: making effects late. Invariant: the call that has the effect had come in when somebody asked
-//! about it; what a retry that came in afterwards does is no late effect, though it has the same token.
+//! Owns which effects qualify. Not here: making effects late. Invariant: the call with the effect had arrived before the probe; the effect
+//! of a retry that arrived afterwards is not a late one, though it has the same token.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ mod tests {
         Line { at: at(us), what: Seen::Asked { token: token.to_owned(), state: state.to_owned() } }
     }
 
-    /// An effect at this moment, of a call that had come in at that one.
+    /// An effect at `us`, of a call that had arrived at `started`.
     fn effect(us: u64, token: &str, started: u64) -> Line {
         let arrival = Arrival {
             tool: "post".to_owned(),
@@ -63,10 +63,10 @@ mod tests {
     fn an_effect_is_late_that_was_under_way_when_somebody_was_told_that_it_is_not_known() {
         let lines = [asked(20, "a", "not_found"), effect(30, "a", 10)];
         assert_eq!(after_not_found(&lines), ["post"]);
-        // However often somebody asks, it is one.
+        // However often somebody probes, it counts once.
         let again = [asked(15, "a", "not_found"), lines[0].clone(), lines[1].clone()];
         assert_eq!(after_not_found(&again), ["post"]);
-        // Asked before the call came in, and again while it was under way.
+        // Probed before the call arrived, and again while it was in progress.
         let both = [asked(5, "a", "not_found"), lines[0].clone(), lines[1].clone()];
         assert_eq!(after_not_found(&both), ["post"]);
     }
@@ -75,7 +75,7 @@ mod tests {
     fn the_effect_of_a_retry_that_came_in_after_the_asking_is_not_late() {
         let retried = [asked(20, "a", "not_found"), effect(30, "a", 25)];
         assert_eq!(after_not_found(&retried), [""; 0]);
-        // The retry is not late, and the first call is, whichever has its effect first.
+        // The retry is not late, and the first call is, whichever takes effect first.
         let both = [asked(20, "a", "not_found"), effect(30, "a", 25), effect(40, "a", 10)];
         assert_eq!(after_not_found(&both), ["post"]);
     }

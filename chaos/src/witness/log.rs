@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::history::Class;
 
-/// Lines that may wait for the thread.
+/// The most lines waiting for the thread.
 const QUEUE_MAX: usize = 4_096;
 /// The most lines in one batch.
 const BATCH_MAX: usize = 512;
@@ -29,7 +29,7 @@ pub struct Line {
     /// When it was written.
     #[serde(flatten)]
     pub at: Moment,
-    /// What it says.
+    /// Its content.
     #[serde(flatten)]
     pub what: Seen,
 }
@@ -57,23 +57,23 @@ pub enum Seen {
         arrival: Arrival,
         /// When the call had come in.
         started: Moment,
-        /// Numbers the effects of this log.
+        /// The number of the effect in this log.
         effect: u64,
     },
     /// A token came again within its window: no new effect.
     Repeated(Arrival),
     /// The call was answered without an effect, and never will have one.
     Refused(Arrival),
-    /// Somebody asked about a token.
+    /// Somebody probed for a token.
     Asked {
         /// The token.
         token: String,
         /// `committed` or `not_found`.
         state: String,
     },
-    /// The witness misbehaved as it was told to.
+    /// The witness misbehaved as commanded.
     Misbehaved {
-        /// Towards which call.
+        /// For which call.
         token: String,
         /// How.
         manner: String,
@@ -89,17 +89,17 @@ pub struct Arrival {
     pub class: Class,
     /// The token.
     pub token: String,
-    /// The number of the attempt, as the caller says.
+    /// The number of the attempt, as the caller states it.
     pub attempt: u64,
-    /// The caller's own key, as it says.
+    /// The caller's own key, as it states it.
     pub key: String,
-    /// Counts the arrivals of this token at this process.
+    /// The number of this token's arrival at this process.
     pub arrival: u64,
     /// The fingerprint of the arguments.
     pub args: String,
 }
 
-/// A line on its way, and who waits for it to be durable.
+/// A line to be written, and the channel for its confirmation.
 type Job = (Vec<u8>, Option<oneshot::Sender<io::Result<()>>>);
 
 /// The writing side.
@@ -133,16 +133,16 @@ impl Log {
         Ok(Self { jobs })
     }
 
-    /// Appends a line that nobody depends on.
+    /// Appends a line without waiting.
     pub fn note(&self, what: Seen) {
-        // A log that has failed says so to the next one who depends on it.
+        // If the log has failed, the next `durable` reports it.
         self.push(what, None).unwrap_or_default();
     }
 
     /// Appends a line and waits until it is on the disk.
     ///
     /// # Errors
-    /// When it cannot be written or synced: then nobody knows whether it is there.
+    /// When it cannot be written or synced: it is then unknown whether it is there.
     pub async fn durable(&self, what: Seen) -> io::Result<()> {
         let (told, waits) = oneshot::channel();
         self.push(what, Some(told))?;
@@ -173,7 +173,7 @@ fn write(mut file: File, queue: &Receiver<Job>) {
         let failed = written.as_ref().err().map(ToString::to_string);
         for told in batch.into_iter().filter_map(|(_, told)| told) {
             let said = failed.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone())));
-            // Anyone who asked may be gone.
+            // The asking task may be gone.
             told.send(said).unwrap_or_default();
         }
         if failed.is_some() {
@@ -182,7 +182,7 @@ fn write(mut file: File, queue: &Receiver<Job>) {
     }
 }
 
-/// Reads a log. Lines that a killed process left unfinished are left out: nobody has learnt of what they say.
+/// Reads a log. Lines that a killed process left unfinished are skipped: nobody has learnt of their content.
 ///
 /// # Errors
 /// When the file cannot be read.

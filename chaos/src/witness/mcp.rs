@@ -1,6 +1,6 @@
 //! The protocol's side of the witness: one connection, one request after the other.
 //!
-//! Owns the methods that are no calls. It is stateless: there is no session to be lost with the process.
+//! Owns the methods that are not calls. It is stateless: there is no session to be lost with the process.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use super::{
     tools,
 };
 
-/// The revision that is spoken.
+/// The supported revision.
 pub(super) const PROTOCOL: &str = "2025-11-25";
 
 /// Serves a connection to its end.
 pub(super) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    // A socket without the option is slower, not wrong.
+    // Without the option the socket is slower, not wrong.
     stream.set_nodelay(true).unwrap_or_default();
     let mut stream = BufReader::new(stream);
     while let Ok(Some(request)) = http::read(&mut stream).await {

@@ -1,6 +1,6 @@
-//! What the witness knows: which tokens were applied, how it is to behave, how much it has done.
+//! The state of the witness: which tokens were applied, how it is to misbehave, how much it has done.
 //!
-//! Owns the memory and its rebuilding from the log. Invariant: a token is applied twice only when a call comes twice to a tool
+//! Owns the state and rebuilding it from the log. Invariant: a token is applied twice only if it is sent twice to a tool
 //! that does not honour it, or after its window.
 
 use std::{
@@ -42,7 +42,7 @@ struct Memory {
     fired: BTreeMap<String, u64>,
 }
 
-/// What is known of one token.
+/// The state of one token.
 #[derive(Debug, Default)]
 pub(super) struct Token {
     arrivals: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) struct Applied {
 }
 
 impl Shared {
-    /// Opens the log and remembers what is in it.
+    /// Opens the log and restores the state from it.
     pub(super) fn open(path: &Path, window_ms: u64) -> io::Result<Self> {
         let log = Log::open(path)?;
         let (mut memory, mut last) = (Memory::default(), 0_u64);
@@ -130,7 +130,7 @@ impl Shared {
         arrival.class == Class::Keyed && Duration::from_micros(age) < self.window
     }
 
-    /// How to behave towards a call.
+    /// How to misbehave for a call, if at all.
     pub(super) fn manner(&self, item: &str) -> Option<Manner> {
         let mut memory = self.memory();
         let at = memory.armed.iter().position(|arm| arm.fits(item))?;
@@ -157,7 +157,7 @@ impl Shared {
         Said { fired: self.memory().fired.clone() }
     }
 
-    /// The process has to end, at once.
+    /// Makes the process exit at once.
     pub(super) fn exit(&self) {
         self.exit.notify_one();
     }

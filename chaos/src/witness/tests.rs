@@ -38,7 +38,7 @@ impl World {
         Self { folder, address, control, running: tokio::spawn(witness.run()) }
     }
 
-    /// A process that ends and comes back with its log.
+    /// The process ends and is restarted with its log.
     async fn again(self, window_ms: u64) -> Self {
         self.running.abort();
         Self::on(self.folder, window_ms).await

@@ -1,14 +1,14 @@
-//! The tools of the witness, and the contract under which they are called.
+//! The tools of the witness, and the contract for calling them.
 //!
 //! Owns their definitions. Invariant: the contract is pinned to what the witness lists, and no schema has a default, so that
-//! what is asked for is what arrives.
+//! the arguments arrive as sent.
 
 use placet_types::{contract::LiveTool, ids::AdapterName};
 use serde_json::{Map, Value, json};
 
 use crate::history::Class;
 
-/// The tool that tells how a token stands.
+/// The tool that returns the state of a token.
 pub const ASK: &str = "ask";
 /// The JSON-RPC error by which a call is refused before anything happened, as the contract declares it.
 pub(super) const DECLINED: i32 = 4_001;
@@ -22,11 +22,11 @@ pub struct Tool {
     pub class: Class,
     /// Whether people have to agree to a call.
     pub needs_approval: bool,
-    /// What it says it does.
+    /// Its description of itself.
     pub description: &'static str,
 }
 
-/// What the load calls.
+/// The tools that the load calls.
 pub const TOOLS: [Tool; 5] = [
     Tool {
         name: "look",
@@ -60,7 +60,7 @@ pub const TOOLS: [Tool; 5] = [
     },
 ];
 
-/// What a contract says that is no matter of the tools.
+/// The terms of a contract that do not come from the tools.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
     /// How long the token of the keyed tool is honoured, in milliseconds.
@@ -71,7 +71,7 @@ pub struct Terms {
     pub secret: Option<String>,
 }
 
-/// The tool of a name, be it the witness's own or the wire name `adapter__tool`.
+/// The tool with this name, either the witness's own or the wire name `adapter__tool`.
 #[must_use]
 pub fn tool(name: &str) -> Option<&'static Tool> {
     let plain = name.rsplit_once("__").map_or(name, |(_, plain)| plain);
@@ -96,7 +96,7 @@ pub(super) fn listed() -> Vec<Value> {
     live().into_iter().map(entry).collect()
 }
 
-/// Every tool as the contract pins it.
+/// Every tool as pinned by the contract.
 fn live() -> Vec<LiveTool> {
     let live = |name: &str, description: &str, input_schema: Value| LiveTool {
         name: name.to_owned(),
@@ -133,10 +133,10 @@ fn object(properties: Value, required: &[&str]) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-/// The contract file, which as JSON is YAML too.
+/// The contract file, as JSON, which is also YAML.
 ///
 /// # Errors
-/// When `adapter` is no name for an adapter.
+/// When `adapter` is not a valid adapter name.
 pub fn contract(
     adapter: &str,
     environment: &str,

@@ -1,4 +1,4 @@
-//! Two nodes on a database whose clock was moved: what their logs' times say no more, and what is caught all the same.
+//! Two nodes on a database whose clock was moved: what their logs' times no longer show, and what is caught all the same.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Some of the entries are in the log of another node, whose time is so far from the first one's.
+/// Puts some of the entries into the log of another node, whose clock differs by this much.
 fn on_two_nodes(script: &mut Script, by_ms: i64, of_other: impl Fn(&JournalEntry) -> bool) {
     let mut seqs = [0_u64, 0];
     let mut heads = [String::new(), String::new()];
@@ -53,7 +53,7 @@ fn clock_moved(script: &mut Script) {
     }
 }
 
-/// What is broken without a word of a clock, and with it.
+/// The promises found broken without a clock change in the history, and with one.
 fn broken(doctor: impl Fn(&mut Script)) -> [BTreeSet<Invariant>; 2] {
     [false, true].map(|moved| {
         let mut script = good::good();
@@ -85,7 +85,7 @@ fn an_agreement_that_another_node_has_written_is_one_however_its_clock_stood() {
     let [unmoved, moved] = broken(|script| on_two_nodes(script, HOUR_MS, agreed));
     assert!(unmoved.contains(&Invariant::I7), "{unmoved:?}");
     assert!(moved.is_empty(), "{moved:?}");
-    // What nobody has agreed to is caught all the same.
+    // A missing approval is caught all the same.
     let [_, moved] = broken(|script| {
         on_two_nodes(script, HOUR_MS, agreed);
         script.each_entry(|entry| entry.approvals.iter_mut().for_each(|one| one.agreed.clear()));

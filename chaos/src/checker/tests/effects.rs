@@ -1,4 +1,4 @@
-//! I1, I2, I10, I12 and their like: what happened, against what was recorded, agreed to and said.
+//! I1, I2, I10, I12 and related ones: what happened, against what was recorded, approved and answered.
 
 use super::{caught, fine, only, script::Script};
 use crate::{
@@ -47,7 +47,7 @@ fn i1_an_opaque_call_is_not_sent_again_while_nobody_knows() {
         again.at.us += 500;
         script.lines.push(again);
     });
-    // One that was refused may be sent again: the good history has it. Without the refusal it may not.
+    // A refused call may be sent again, as in the good history. Without the refusal it may not.
     caught(Invariant::I1, |script| {
         script.lines.retain(|line| !matches!(line.what, Seen::Refused(_)))
     });
@@ -64,7 +64,7 @@ fn i1_a_queryable_call_is_sent_again_only_after_the_upstream_does_not_know_it() 
     only(Invariant::I1, |script| again(script, 1_000));
 }
 
-/// A call of a keyed token comes in so long after its effect.
+/// A call with a keyed token arrives this long after its effect.
 fn comes_again(script: &mut Script, later_ms: u64) {
     let is = |line: &&Line| matches!(&line.what, Seen::Effect { arrival, .. } if arrival.token == "plc_put");
     let mut at = script.lines.iter().find(is).unwrap().at;
@@ -308,7 +308,7 @@ fn real_a_success_without_an_effect_is_caught() {
     for token in ["plc_put", "plc_erase"] {
         caught(Invariant::Real, |script| script.undo(token));
     }
-    // What an operator has said is an operator's word.
+    // What an operator states counts as an operator's statement only.
     let mut script = super::good();
     script.undo("plc_push");
     script.each_reply("push", |_, reply| {

@@ -150,7 +150,7 @@ fn i13_what_was_agreed_to_when_the_faults_were_over_and_never_ran_is_caught() {
     assert!(why.iter().all(|why| why.contains("it ended as expired")), "{why:?}");
 }
 
-/// Puts what came later into the end of a history, and its record into the listings.
+/// Inserts later events before the end of a history, and the record into the listings.
 fn insert(
     script: &mut Script,
     events: Vec<Event>,

@@ -1,4 +1,4 @@
-//! I13 and I8 while the faults go on: who waits without success at a node that nothing struck, and who begins after it was asked to stop.
+//! I13 and I8 during the faults: requests that hang at a node that no fault affected, and calls begun after a stop was requested.
 
 use super::{caught, fine, only, script::Script};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The first answer in the history becomes a wait without success; where it stands.
+/// Makes the first answer in the history never come; returns its place.
 fn first_answer_never_comes(script: &mut Script) -> usize {
     let request_of = |event: &Event| {
         if let What::Reply(reply) = &event.what { Some(reply.request) } else { None }
@@ -87,7 +87,7 @@ fn i13_what_was_injected_excuses_nobody_before_its_injector_began() {
     assert_eq!((waits(0), waits(1)), (0, 1));
 }
 
-/// The node is asked to stop so long before the last dispatch of the history, and is gone after it.
+/// The node is asked to stop this long before the last dispatch of the history, and is gone after it.
 fn asked_to_stop(script: &mut Script, before_ms: i64) {
     let dispatches = |entry: &&JournalEntry| {
         let sends = |one: &RecordChange| matches!(one, RecordChange::Put(image) if image.state == "dispatched");

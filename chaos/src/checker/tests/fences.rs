@@ -1,4 +1,4 @@
-//! I8: who is shut out without a cause.
+//! I8: nodes that are shut out without a cause.
 
 use super::{caught, fine, judged, only, script::Script};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// What a node says that found itself shut out.
+/// The message of a node that found itself shut out.
 const WHY: &str = "placet: the engine cannot go on\n  why: this node was silent for too long, and another one took its work over\n";
 
 fn of_node(node: u32, change: NodeChange) -> What {
@@ -44,7 +44,7 @@ fn i8_a_node_that_nothing_struck_is_not_shut_out() {
     only(Invariant::I8, shut_out);
     let why = caught(Invariant::I8, shut_out);
     assert!(why[0].contains("start 7 of node 1 (by start 8 of node 2)"), "{why:?}");
-    // What struck another node, a caller, the upstream or a copy of its own is none of its causes.
+    // Faults of another node, a caller, the upstream or one of its own copies are not causes for it.
     for elsewhere in [
         of_node(2, NodeChange::Paused),
         of_fault(FaultKind::F8, Some(2)),
@@ -80,7 +80,7 @@ fn i8_a_node_that_was_struck_may_be_shut_out() {
         if is_clock {
             continue;
         }
-        // A cause that came afterwards is none.
+        // A later fault is not a cause.
         let mut script = super::good();
         script.say(What::Injecting);
         shut_out(&mut script);
@@ -104,7 +104,7 @@ fn i8_a_cause_is_over_some_time_after_it() {
     };
     assert_eq!(over(NodeChange::Resumed, 14_000), 0);
     assert_eq!(over(NodeChange::Resumed, 16_000), 1);
-    // Neither is one that goes on.
+    // Nor is one that continues.
     assert_eq!(over(NodeChange::Started { pid: 9 }, 60_000), 0);
 }
 
@@ -127,12 +127,12 @@ fn i8_where_the_databases_clock_was_moved_the_node_says_when_it_was_shut_out() {
         script.say(of_fault(FaultKind::F10, None));
         struck.into_iter().for_each(|struck| script.say(struck));
         script.wait(wait_ms);
-        // What the database has dated counts for nothing.
+        // Times from the database count for nothing then.
         shut_out(&mut script);
         script.say(of_node(1, exited));
         judged(&script).of(Invariant::I8).map(|one| one.why.clone()).collect::<Vec<_>>()
     };
-    // A jump of that clock is no cause, however shortly before.
+    // A jump of that clock is not a cause, however recent.
     for wait_ms in [1_000, 60_000] {
         let why = moved(None, wait_ms, exited());
         assert!(why.len() == 1 && why[0].contains("a start of node 1"), "{why:?}");

@@ -1,4 +1,4 @@
-//! A good history: one key for each way that a call may go.
+//! A good history: one key for each possible course of a call.
 
 use super::script::{Key, Script};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     witness::log::Seen,
 };
 
-/// Its keys are named by how they go.
+/// Its keys are named after their courses.
 pub(super) fn good() -> Script {
     let mut script = Script::new();
     script.audit("started", "", Some("bundle"));
@@ -50,7 +50,7 @@ fn look(script: &mut Script) {
     script.success(request, &key, "R", false);
 }
 
-/// A keyed call, duplicates while it is under way and after, one with other arguments.
+/// A keyed call, with duplicates while it is in flight and afterwards, one of them with other arguments.
 fn put(script: &mut Script) -> Key {
     let mut key = Key::new("put", "put", "scribe");
     let first = script.send(&key, "A", Why::New);
@@ -127,7 +127,7 @@ fn retried(script: &mut Script) -> Key {
     key
 }
 
-/// Calls that are under way when the node is killed: one that an operator resolves, one that a probe does, one that nobody does.
+/// Calls in flight when the node is killed: one is resolved by an operator, one by a probe, one not at all.
 fn killed(script: &mut Script) -> (Key, Key, Key) {
     let mut push = Key::new("push", "push", "scribe");
     let mut post = Key::new("post", "post", "scribe");

@@ -51,7 +51,7 @@ fn granted(script: &mut Script, name: &str) -> Key {
     key
 }
 
-/// A grant of two uses, and as many calls; `after` says what then becomes of it.
+/// A grant of two uses, and this many calls; `after` adds what happens next.
 fn two_uses(calls: usize, after: impl FnOnce(&mut Script)) -> Script {
     let mut script = Script::new();
     script.audit("started", "", Some("bundle"));
@@ -83,7 +83,7 @@ fn named(script: &Script) -> Vec<String> {
     verdict.violations.into_iter().map(|one| one.why).collect()
 }
 
-/// What the checker says when the log was doctored in the entries for which `change` does something.
+/// The checker's findings after the log's entries were doctored by `change`.
 fn doctored(change: impl Fn(&mut JournalEntry)) -> Vec<String> {
     let mut script = two_uses(2, |_| {});
     script.each_entry(change);

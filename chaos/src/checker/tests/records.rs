@@ -20,7 +20,7 @@ fn last_entry(script: &mut Script, change: impl Fn(&mut crate::history::journal:
     });
 }
 
-/// Lets a record take one more step, in the entry of its last one.
+/// Adds one more move to a record, in the entry of its last one.
 fn then(script: &mut Script, key: &str, state: &str, next: &str) {
     script.each_entry(|entry| {
         let more: Vec<RecordChange> = entry
@@ -240,7 +240,7 @@ fn i9_evidence_is_about_the_attempt_and_is_there() {
     only(Invariant::I9, by("post", "failed_final", "probe", Some(2), None));
     only(Invariant::I9, by("push", "succeeded", "operator", None, Some("cleo")));
     caught(Invariant::I9, by("push", "succeeded", "late_answer", Some(2), None));
-    // The effect is there, so this evidence could have been had.
+    // The effect exists, so this evidence is plausible.
     let mut script = good();
     by("push", "succeeded", "late_answer", Some(1), None)(&mut script);
     assert_eq!(judged(&script).of(Invariant::I9).count(), 0);
@@ -331,7 +331,7 @@ fn i9_another_arm_needs_operators_who_said_so() {
         assert!(acts.iter().all(|event| matches!(event.what, What::Operator(_))));
         script.events.extend(acts);
     };
-    // It is the other promise that what was agreed to is sent: here the history ends before.
+    // That an approved call is sent is another promise: this history ends before.
     only(Invariant::I13, |script| rearm(script, &["ben", "cleo"], &["ben", "cleo"]));
     caught(Invariant::I9, |script| rearm(script, &["ben", "ben"], &["ben"]));
     caught(Invariant::I9, |script| rearm(script, &[], &["ben", "cleo"]));

@@ -24,7 +24,7 @@ use placet_testkit::moment::Moment;
 /// The wall clock when the machine started, in these histories.
 pub(super) const EPOCH_MS: i64 = 1_800_000_000_000;
 
-/// The history under way.
+/// The history being written.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Script {
     pub(super) events: Vec<Event>,
@@ -37,7 +37,7 @@ pub(super) struct Script {
     votes: u64,
 }
 
-/// One key and what its record is.
+/// One key and its record.
 #[derive(Debug, Clone)]
 pub(super) struct Key {
     pub(super) image: RecordImage,
@@ -172,7 +172,7 @@ impl Script {
         self.say(What::Lost(Lost { request, how }));
     }
 
-    /// An entry of the log, now.
+    /// Writes an entry to the log, now.
     pub(super) fn write(
         &mut self,
         changes: Vec<RecordChange>,
@@ -261,7 +261,7 @@ impl Script {
         self.write(vec![RecordChange::Put(Box::new(image))], approvals, Vec::new());
     }
 
-    /// People are asked.
+    /// Asks people for approval.
     pub(super) fn holds(&mut self, key: &mut Key) {
         key.approval = Some(ApprovalImage {
             approval_id: format!("apr_{}", key.image.key),
@@ -278,7 +278,7 @@ impl Script {
         self.moves(key, "pending_approval");
     }
 
-    /// Ben decides, and the record goes on.
+    /// Ben decides, and the record moves on.
     pub(super) fn votes(&mut self, key: &mut Key, approve: bool) {
         self.votes += 1;
         let vote = self.votes;
@@ -347,7 +347,7 @@ impl Script {
         Some(Resolved { by: by.to_owned(), attempt, operator: operator.map(str::to_owned) })
     }
 
-    /// Everything that is found at the end.
+    /// Adds the final probes.
     pub(super) fn probes(&mut self, keys: &[&Key]) {
         self.say(What::Phase(Phase::Probing));
         let row = |key: &&Key| RecordRow {
@@ -424,7 +424,7 @@ impl Script {
         });
     }
 
-    /// Changes the record of a key where it is in a state.
+    /// Changes a key's record in every entry where it has this state.
     pub(super) fn each_put(
         &mut self,
         key: &str,
@@ -446,13 +446,13 @@ impl Script {
         assert!(changed > 0, "{key} is never {state}");
     }
 
-    /// Takes the entries out that write this state of a key.
+    /// Removes the entries that put a key's record into this state.
     pub(super) fn forget(&mut self, key: &str, state: &str) {
         let hit = |one: &RecordChange| matches!(one, RecordChange::Put(image) if image.key == key && image.state == state);
         self.each_entry(|entry| entry.changes.retain(|one| !hit(one)));
     }
 
-    /// The answers to requests of a key, by what they answer.
+    /// Changes the answers to requests of a key.
     pub(super) fn each_reply(&mut self, key: &str, mut change: impl FnMut(&Sent, &mut Reply)) {
         let requests: BTreeMap<u64, Sent> = self
             .events
@@ -480,7 +480,7 @@ impl Script {
         assert!(changed > 0, "{key} has no replies");
     }
 
-    /// The effect of a token happens once more.
+    /// Repeats the effect of a token.
     pub(super) fn double(&mut self, token: &str) {
         let is = |line: &&Line| matches!(&line.what, Seen::Effect { arrival, .. } if arrival.token == token);
         let mut again = self.lines.iter().find(is).expect("the token has an effect").clone();
@@ -492,7 +492,7 @@ impl Script {
         self.lines.push(again);
     }
 
-    /// Takes the effects of a token away.
+    /// Removes the effects of a token.
     pub(super) fn undo(&mut self, token: &str) {
         self.lines.retain(
             |line| !matches!(&line.what, Seen::Effect { arrival, .. } if arrival.token == token),

@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::image::{Reader, requesters};
 
-/// An entry of the approval service as it became: of a standing grant all that limits it, of others that they are there.
+/// A new state of an entry of the approval service: of a standing grant with all its limits, of others only that they exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DirectiveImage {
     /// The entry.
     pub directive_id: String,
-    /// `grant`, `break_glass`, `freeze` or `delegation`.
+    /// `grant`, `break_glass`, `freeze`, `delegation` or `revocation`.
     pub kind: String,
     /// The tenant.
     pub tenant: String,
@@ -26,14 +26,14 @@ pub struct DirectiveImage {
     pub agreed: Vec<String>,
     /// When it ends, by the ledger's clock.
     pub expires_ms: i64,
-    /// What a grant gives.
+    /// What a grant permits.
     pub grant: Option<GrantImage>,
 }
 
-/// What a standing grant gives.
+/// What a standing grant permits.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GrantImage {
-    /// The approval it was asked for from.
+    /// The approval it was proposed from.
     pub approval_id: String,
     /// Whose calls it lets pass: agent and user.
     pub requesters: Vec<String>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// An effect record as it became.
+/// An effect record in a new state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RecordImage {
     /// The record.
@@ -20,15 +20,15 @@ pub struct RecordImage {
     pub key: String,
     /// The call that made the record.
     pub call_id: String,
-    /// Counts its moves.
+    /// The revision.
     pub rev: u64,
-    /// Counts its arms.
+    /// The number of arms.
     pub arm: u32,
     /// How often the upstream was called.
     pub attempts: u32,
     /// The name of its state.
     pub state: String,
-    /// The attempt under way, or whose outcome is unknown.
+    /// The attempt in flight, or with an unknown outcome.
     pub attempt: Option<AttemptImage>,
     /// The attempt of an earlier arm whose outcome is unknown.
     pub unknown: Option<AttemptImage>,
@@ -38,11 +38,11 @@ pub struct RecordImage {
     pub approval_id: Option<String>,
     /// The error code of a failure or a denial.
     pub code: Option<String>,
-    /// The state that a tombstone had.
+    /// The former state of a tombstone.
     pub was: Option<String>,
     /// How an unknown outcome became known.
     pub resolved: Option<Resolved>,
-    /// Who wants the record to be sent again.
+    /// The operators who want the record to be sent again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rearm: Vec<String>,
 }
@@ -52,7 +52,7 @@ pub struct RecordImage {
 pub struct Resolved {
     /// `late_answer`, `probe` or `operator`.
     pub by: String,
-    /// The attempt it is about; an operator speaks of all.
+    /// The attempt it is about; an operator's statement is about all.
     pub attempt: Option<u32>,
     /// The operator.
     pub operator: Option<String>,
@@ -61,17 +61,17 @@ pub struct Resolved {
 /// One call of the upstream as the ledger knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttemptImage {
-    /// Counts from 1.
+    /// The number, from 1.
     pub number: u32,
     /// The token.
     pub token: String,
     /// The class, by the ledger's name for it: `read_only`, `keyed`, `queryable`, `opaque`.
     pub class: String,
-    /// Who dispatched it.
+    /// The epoch that dispatched it.
     pub epoch: u64,
-    /// Whose duty it is to settle it.
+    /// The epoch that has to settle it.
     pub owner: u64,
-    /// The digest of what was permitted.
+    /// The digest of the permitted request.
     pub request: String,
     /// The bundle that permitted it.
     pub bundle: String,
@@ -79,22 +79,22 @@ pub struct AttemptImage {
     pub approval_id: Option<String>,
     /// The standing grant it used.
     pub grant: Option<String>,
-    /// When it must be over, by the ledger's clock.
+    /// Its deadline, by the ledger's clock.
     pub deadline_ms: i64,
 }
 
-/// An approval as it became.
+/// An approval in a new state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ApprovalImage {
     /// The approval.
     pub approval_id: String,
-    /// The record that waits.
+    /// The waiting record.
     pub record_id: String,
-    /// The digest of what an agreement is for.
+    /// The digest of the request that is approved.
     pub request: String,
-    /// Counts its moves.
+    /// The revision.
     pub rev: u64,
-    /// `pending`, `approved`, `denied`, `expired`, `void` or `consumed`.
+    /// `pending`, `approved`, `denied`, `expired`, `withdrawn`, `void` or `consumed`.
     pub state: String,
     /// Who requests: agent and user.
     pub requesters: Vec<String>,
@@ -102,7 +102,7 @@ pub struct ApprovalImage {
     pub quorum: u32,
     /// Who agreed.
     pub agreed: Vec<String>,
-    /// Who said no.
+    /// Who denied.
     pub refused: Vec<String>,
     /// When it ends, by the ledger's clock.
     pub expires_ms: i64,
@@ -140,7 +140,7 @@ impl RecordImage {
         let record = Reader(document);
         let scope = Reader(record.of("scope")?);
         let state = record.of("state")?;
-        // A state is its name, or an object whose `state` is the name beside what belongs to it.
+        // A state is its name, or an object with the name in `state`, next to its details.
         let fields = Reader(state);
         let name = state.as_str().map(str::to_owned).or_else(|| fields.text("state"))?;
         let attempt = match name.as_str() {
@@ -246,7 +246,7 @@ impl ApprovalImage {
     }
 }
 
-/// Every name in the chain of principals, whatever its form.
+/// Every name in the chain of principals, in any form.
 pub(super) fn requesters(chain: Option<&Value>) -> Vec<String> {
     let mut names = Vec::new();
     let mut open: Vec<&Value> = chain.into_iter().collect();
