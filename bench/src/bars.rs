@@ -1,6 +1,6 @@
 //! The bars that the design sets, each with what was measured.
 //!
-//! Owns the bars and the tables. The tables are Markdown, so that what is printed can be published as it is. Invariant: what
+//! Owns the bars and the tables. The tables are Markdown, so that the output can be published as it is. Invariant: what
 //! was not measured is shown as not measured, never as met.
 
 use anyhow::Result;
@@ -15,13 +15,13 @@ use crate::{
     machine::Machine,
 };
 
-/// The disk has to manage so many syncs in a second for the bar of 256 writers to apply.
+/// The syncs per second that the disk needs for the bar of 256 writers to apply.
 const SYNCS_NEEDED: f64 = 2_000.0;
 
 /// The numbers of one run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
-    /// What they were taken on.
+    /// The machine they were taken on.
     pub(crate) machine: Machine,
     /// Governed calls.
     pub(crate) governed: AllGoverned,
@@ -279,7 +279,7 @@ fn at_most(work: impl Into<String>, unit: &'static str, bar: f64, measured: Opti
 }
 
 impl Governed {
-    /// What the median call takes longer than the direct one, in milliseconds.
+    /// How much longer than the direct call the median call takes, in milliseconds.
     fn added_ms(&self) -> Option<f64> {
         self.direct.map(|direct| self.numbers.p50_ms - direct.p50_ms)
     }

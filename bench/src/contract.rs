@@ -28,7 +28,7 @@ pub(crate) const TENANT: &str = "local";
 
 /// More calls than this program makes in one run of Placet.
 pub(crate) const CALLS_MAX: u32 = 1_000_000;
-/// More than the highest concurrency measured.
+/// More than the highest measured concurrency.
 const CONCURRENCY_MAX: u32 = 512;
 /// More calls than this program makes in a minute.
 pub(crate) const CALLS_PER_MINUTE_MAX: u32 = 1_000_000_000;
@@ -38,7 +38,7 @@ pub(crate) fn all(url: &Url) -> Result<Vec<ContractFile>> {
     Ok(vec![mcp(url, WEB, "local_write")?, mcp(url, HELD, "destructive")?, files()?])
 }
 
-/// The contract of the MCP server as `adapter`, whose writes have this mode.
+/// The contract of the MCP server under the name `adapter`, with writes in this mode.
 pub(crate) fn mcp(url: &Url, adapter: &str, mode: &str) -> Result<ContractFile> {
     let name: AdapterName = adapter.parse().context("the adapter has no valid name")?;
     let capabilities: Map<String, Value> =

@@ -1,4 +1,4 @@
-//! What a decision costs, with few policies and with many that concern other tools.
+//! The cost of a decision, with few policies and with many that concern other tools.
 //!
 //! Owns the generated policies and the one call that is decided. It measures `placet-policy` alone: no engine, no ledger.
 //! Every generated policy is a `forbid` whose condition has to be evaluated and does not hold.
@@ -36,7 +36,7 @@ use crate::{
 
 /// Generated policies that concern the called tool, in each bundle.
 const CONCERN_THE_TOOL: usize = 20;
-/// How many policies the large bundle has in all.
+/// The number of all policies in the large bundle.
 const LARGE: usize = 2_000;
 /// Generated policies of one file, well under the limit on its size.
 const IN_ONE_FILE: usize = 500;
@@ -59,7 +59,7 @@ const SHIPPED: [(&str, &str); 7] = shipped![
 /// The cost of a decision with one bundle.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct DecisionCost {
-    /// Policies in the bundle, the shipped ones among them.
+    /// Policies in the bundle, including the shipped ones.
     pub(crate) policies: usize,
     /// Compiling it, once, in milliseconds.
     pub(crate) compile_ms: f64,
@@ -204,7 +204,7 @@ pub(crate) fn shipped_count() -> usize {
     lines.filter(|line| line.starts_with("@id(")).count()
 }
 
-/// The shipped policies, those that concern the called tool, and as many about another one as are missing.
+/// The shipped policies, those that concern the called tool, and enough about another one to fill up the number.
 fn bundle(policies: usize, adapter: &AdapterName) -> BundleSource {
     let shipped =
         SHIPPED.map(|(name, text)| PolicyFile { name: name.to_owned(), text: text.to_owned() });

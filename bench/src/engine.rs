@@ -1,7 +1,7 @@
 //! The engine under measurement: `placet serve` as a child on loopback, with a data folder of its own.
 //!
-//! Owns finding the program, its configuration, its start and end, governed calls, and what the operating system says about
-//! the process. Nothing of the person's set-up plays into it: its environment is empty.
+//! Owns finding the program, its configuration, its start and end, governed calls, and the operating system's counts for
+//! the process. Nothing of the person's set-up affects it: its environment is empty.
 
 use std::{
     fs::{self, File},
@@ -85,8 +85,8 @@ struct Api {
 }
 
 impl Engine {
-    /// Starts `placet` in `folder` under these contracts, with this part `ledger` of the configuration, if any, and waits until a call of each kind
-    /// succeeds.
+    /// Starts `placet` in `folder` with these contracts and this `ledger` section of the configuration, if any, and waits until a call of
+    /// each kind succeeds.
     pub(crate) async fn start(
         placet: &Path,
         folder: &Path,
@@ -121,7 +121,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What makes calls, each with a body of its own.
+    /// A caller of this call, with a separate body each time.
     pub(crate) fn caller(&self, call: Call) -> Caller {
         Caller { api: self.api.clone(), call: Arc::new(call) }
     }
@@ -131,7 +131,7 @@ impl Engine {
         McpClient::connect(&self.api.mcp, Some(self.api.authorization.clone())).await
     }
 
-    /// What the operating system counts for its process.
+    /// The operating system's counts for its process.
     pub(crate) fn usage(&self) -> Result<process::Usage> {
         process::Usage::of(self.child.id().context("`placet serve` has ended")?)
     }
@@ -304,7 +304,7 @@ fn configure(folder: &Path, contracts: &[ContractFile], ledger: Option<Value>) -
     Ok(config)
 }
 
-/// The development directory, whose agent may call as often as it can.
+/// The development directory, without a limit on the agent's calls.
 fn directory() -> Value {
     json!({"tenants": {contract::TENANT: {
         "groups": {"approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {}},

@@ -1,7 +1,7 @@
 //! A ledger in PostgreSQL: writes of one node, and of three nodes that share it.
 //!
-//! Owns the nodes' start, their load, and whose processor time is counted. Invariants: each node has a folder of its own and decides by the same
-//! files; the callers use the nodes in turns; a database on another machine has no processor time here, which is absent then and not zero.
+//! Owns the nodes' start, their load, and whose CPU time is counted. Invariants: each node has a folder of its own and decides by the same
+//! files; the callers use the nodes alternately; the CPU time of a database on another machine is absent, not zero.
 
 use std::{
     fs,
@@ -27,9 +27,9 @@ use crate::{
 
 /// How many nodes share the ledger.
 const NODES: [usize; 2] = [1, 3];
-/// Callers at the same time.
+/// Concurrent callers.
 const CALLERS: [usize; 2] = [32, 256];
-/// What the processes of the database are called.
+/// The name of the database's processes.
 const SERVER: &str = "postgres";
 
 /// Durable writes of nodes that share a database.
@@ -37,7 +37,7 @@ const SERVER: &str = "postgres";
 pub(crate) struct Fleet {
     /// How many nodes.
     pub(crate) nodes: usize,
-    /// Callers at the same time, of all nodes together.
+    /// Concurrent callers, of all nodes together.
     pub(crate) callers: usize,
     /// The calls.
     pub(crate) numbers: Numbers,

@@ -1,7 +1,7 @@
 //! Governed calls: reads against the same call made directly, writes against the disk, replays, and held calls.
 //!
-//! Owns what is called and in which order. Invariants: a ratio is of neighbouring rounds, so that what slows the machine down
-//! for a while slows both sides down; processor time is that of the rounds alone.
+//! Owns which calls are made and in which order. Invariants: a ratio is of neighbouring rounds, so that whatever slows the machine down
+//! for a while affects both sides; CPU time is that of the rounds alone.
 
 use std::{future::Future, path::Path, time::Duration};
 
@@ -25,13 +25,13 @@ pub(crate) const READ_FILE: &str = "read, files";
 pub(crate) const WRITE: &str = "write, MCP over HTTP";
 pub(crate) const REPLAY: &str = "replay";
 
-/// Callers at the same time, of reads.
+/// Concurrent readers.
 const READERS: [usize; 2] = [1, 32];
-/// Callers at the same time, of reads over MCP.
+/// Concurrent readers over MCP.
 const MCP_READERS: [usize; 3] = [1, 32, 256];
-/// Callers at the same time, of writes.
+/// Concurrent writers.
 const WRITERS: [usize; 3] = [1, 32, 256];
-/// Callers at the same time while calls are held.
+/// Concurrent callers while calls are held.
 const HOLDERS: usize = 64;
 /// Calls that are held before memory is read for the first time, so that pools and caches are not counted.
 const HELD_FIRST: u64 = 1_000;
@@ -41,7 +41,7 @@ const HELD_FIRST: u64 = 1_000;
 pub(crate) struct Governed {
     /// Which call.
     pub(crate) call: &'static str,
-    /// Callers at the same time.
+    /// Concurrent callers.
     pub(crate) callers: usize,
     /// The calls.
     pub(crate) numbers: Numbers,
@@ -51,7 +51,7 @@ pub(crate) struct Governed {
     pub(crate) waits: f64,
     /// The same call made directly, where there is one.
     pub(crate) direct: Option<Numbers>,
-    /// Calls in a second by direct calls in a second: the median of neighbouring rounds.
+    /// Calls per second relative to direct calls: the median of neighbouring rounds.
     pub(crate) ratio: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct AllGoverned {
     pub(crate) held: Option<Held>,
 }
 
-/// What held calls take.
+/// The memory of held calls.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Held {
     /// How many were held.
@@ -131,7 +131,7 @@ pub(crate) async fn measure(
     Ok(AllGoverned { calls, disk: synced.counts().context("the disk synced nothing")?, held: None })
 }
 
-/// Holds so many calls and weighs them.
+/// Holds this many calls and measures their memory.
 pub(crate) async fn hold(plan: &Plan, engine: &Engine, calls: u64) -> Result<Held> {
     progress(&format!("{calls} held calls"));
     let caller = engine.caller(Call::held());
@@ -150,7 +150,7 @@ async fn hold_some(caller: &Caller, calls: u64) -> Result<()> {
     holding.buffer_unordered(HOLDERS).try_collect::<Vec<()>>().await.map(drop)
 }
 
-/// What a round of one side brought, and what it cost.
+/// The results and costs of one side's rounds.
 #[derive(Debug, Default)]
 struct Rounds {
     sample: Sample,

@@ -1,7 +1,7 @@
 //! rmcp's streamable HTTP client over `placet-egress`: the same HTTP stack as the engine's, so that a comparison compares the
 //! governing and not two HTTP libraries.
 //!
-//! Owns the three requests of the transport. It speaks to one server that behaves.
+//! Owns the three requests of the transport. It supports one well-behaved server.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -35,10 +35,10 @@ pub(crate) enum HttpFault {
     /// It was not completed.
     #[error(transparent)]
     Egress(#[from] EgressError),
-    /// The server answered with a status of failure.
+    /// The server answered with a failure status.
     #[error("http status {0}")]
     Status(StatusCode),
-    /// Something is no header.
+    /// A value is not a valid header.
     #[error("it is no header")]
     Header,
 }

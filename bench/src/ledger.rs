@@ -1,8 +1,8 @@
 //! The embedded store at a size: claims without the disk, a clean start, and a rebuild of its state.
 //!
-//! Owns the records, the processes that the parts run in (so that each starts cold), and what is claimed. A store is filled by
+//! Owns the records, the processes of the parts (so that each starts cold), and the claims. A store is filled by
 //! importing an export, with one entry for each record. Invariants: every record differs from every other, and so does its
-//! content; the folder is deleted in the end.
+//! content; the folder is deleted at the end.
 
 use std::{
     io::{self, BufReader},
@@ -34,13 +34,13 @@ use tokio::{process::Command, time::Instant};
 
 use crate::{progress, say, stats::Sample};
 
-/// Claims of each kind that are measured, after a tenth as many that are not.
+/// Measured claims of each kind, after a tenth as many that are not measured.
 const CLAIMS: u64 = 5_000;
 /// Steps through all numbers below a power of ten without coming to one twice: it has no factor in common with ten.
 const STEP: u64 = 7_368_787;
 /// The size of the arguments, and of the result.
 const CONTENT_BYTES: usize = 200;
-/// What is read from the export at once.
+/// How much of the export is read at once.
 const PIPE_BYTES: usize = 256 << 10;
 
 /// A part of the measurement, in a process of its own.
@@ -62,7 +62,7 @@ pub(crate) struct PartArgs {
     records: u64,
 }
 
-/// What one size takes.
+/// The results for one size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Size {
     /// How many records.
@@ -103,7 +103,7 @@ async fn in_process(own: &Path, part: Part, folder: &Path, records: u64) -> Resu
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Does one part and prints what it took.
+/// Runs one part and prints its results.
 pub(crate) async fn part(args: &PartArgs) -> Result<()> {
     let size = match args.part {
         Part::Fill => fill(&args.folder, args.records).await?,
@@ -128,7 +128,7 @@ async fn fill(folder: &Path, count: u64) -> Result<Size> {
     tokio::task::spawn_blocking(filling).await.context("the import panicked")?
 }
 
-/// The export of a store that held so many calls, all ended.
+/// The export of a store with this many calls, all ended.
 fn export(to: impl io::Write, count: u64) -> Result<()> {
     let records = Records::new()?;
     let out = io::BufWriter::with_capacity(PIPE_BYTES, to);
@@ -161,7 +161,7 @@ async fn claim(folder: &Path, records: u64) -> Result<Size> {
     Ok(Size { start_s, known_p50_us, new_p50_us, ..Size::default() })
 }
 
-/// The median of claims whose outcome is as expected. A key that was new is released again.
+/// The median time of claims with the expected outcome. A new key is released again.
 async fn claims(
     store: &EmbeddedStore,
     number: impl Fn(u64) -> Option<u64>,

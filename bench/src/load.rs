@@ -1,4 +1,4 @@
-//! Load: so many callers, each making one call after the other, for so long.
+//! Load: a number of callers, each making one call after the other, for a given time.
 //!
 //! Owns the closed loop and the lengths of a run. Invariants: a call that fails ends the measurement; a call that was begun is
 //! waited for and counted, so that slow ones are not left out.
@@ -13,7 +13,7 @@ use crate::stats::Sample;
 /// How long the parts of a run take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Before each measurement, without counting.
+    /// Before each measurement, not counted.
     pub(crate) warm_up: Duration,
     /// One round of one side of a comparison.
     pub(crate) round: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// About a minute, held calls aside.
+    /// About a minute, not counting held calls.
     pub(crate) const FULL: Self = Self {
         warm_up: Duration::from_millis(500),
         round: Duration::from_secs(1),

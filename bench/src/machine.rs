@@ -1,4 +1,4 @@
-//! What the numbers were taken on.
+//! The machine that the numbers were taken on.
 //!
 //! Owns the look at the machine and at the file system of the data folder. What cannot be found out is called unknown.
 
@@ -15,17 +15,17 @@ use crate::decisions::shipped_count;
 /// The machine and the mode of the run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
-    /// How many threads run at once.
+    /// The number of hardware threads.
     pub(crate) cores: usize,
     /// The processor's model.
     pub(crate) processor: String,
     /// The operating system's kernel.
     pub(crate) kernel: String,
-    /// The load average of the last minute before the run: what else the machine was doing.
+    /// The load average of the minute before the run: the machine's other work.
     pub(crate) load: String,
     /// The file system of the data folder.
     pub(crate) file_system: String,
-    /// Whether that file system is in memory, so that nothing said about the disk means anything.
+    /// Whether that file system is in memory, so that numbers about the disk are meaningless.
     pub(crate) in_memory: bool,
     /// How many policies are shipped, and decide about every call.
     pub(crate) policies: usize,
@@ -95,7 +95,7 @@ fn processor(cpuinfo: &str) -> Option<String> {
     Some(model.trim().to_owned()).filter(|model| !model.is_empty())
 }
 
-/// The type of the mount, in the text of `/proc/self/mounts`, that `folder` is on.
+/// The type of the mount that contains `folder`, from the text of `/proc/self/mounts`.
 fn file_system(mounts: &str, folder: &Path) -> Option<String> {
     let mount = |line: &str| {
         let mut fields = line.split(' ').skip(1);

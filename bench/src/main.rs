@@ -1,4 +1,4 @@
-//! `placet-bench`: what a governed call costs, measured against the same call made directly and against the bars of the design.
+//! `placet-bench`: the cost of a governed call, measured against the same call made directly and against the bars of the design.
 //!
 //! Owns the order of the measurements. Does not judge: it prints numbers with everything they depend on, and no test compares
 //! one of them with a time. Invariants: the program is measured as a process of its own, over loopback only; every child that
@@ -166,7 +166,7 @@ fn progress(what: &str) {
     say(&mut io::stderr().lock(), &format!("measuring {what} …"));
 }
 
-/// Writes a line. Anyone who closes our output does not want to hear of it.
+/// Writes a line. A reader who closes our output does not want to hear of it.
 fn say(to: &mut impl io::Write, text: &str) {
     writeln!(to, "{text}").unwrap_or_default();
 }

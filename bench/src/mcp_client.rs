@@ -1,6 +1,6 @@
 //! An MCP client: rmcp's, either directly at the server or at Placet's `/mcp`, so that nothing else differs.
 //!
-//! Owns the connection and the call. An answer that is no success ends the run.
+//! Owns the connection and the call. An answer other than success ends the run.
 
 use anyhow::{Context as _, Result, bail};
 use http::{HeaderValue, Uri};
@@ -54,13 +54,13 @@ impl McpClient {
         Ok(Self { service: service.context("no connection over MCP")? })
     }
 
-    /// What calls `tool` of the server itself.
+    /// A caller of `tool` at the server itself.
     pub(crate) fn caller(&self, tool: &'static str) -> McpCaller {
         let params = CallToolRequestParams::new(tool).with_arguments(peer::arguments(tool));
         McpCaller { calls: self.service.peer().clone(), params }
     }
 
-    /// What calls `tool` of `adapter` through Placet, in a run that may make as many calls as are measured.
+    /// A caller of `tool` of `adapter` through Placet, in a run that permits as many calls as are measured.
     pub(crate) fn governed_caller(&self, adapter: &str, tool: &str) -> McpCaller {
         let run = json!({"id": "bench-mcp", "safety_mode": "local_write", "budget": {"calls_max": CALLS_MAX}});
         let mut params = CallToolRequestParams::new(format!("{adapter}__{tool}"))

@@ -31,7 +31,7 @@ use tokio::{
     time::timeout,
 };
 
-/// The revision that both sides speak.
+/// The revision of both sides.
 pub(crate) const PROTOCOL: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 /// The tool that reads.
 pub(crate) const LOOK: &str = "look";
@@ -149,7 +149,7 @@ pub(crate) fn router() -> axum::Router {
     axum::Router::new().route_service("/mcp", service)
 }
 
-/// Serves on a free port of loopback, says which, and ends when its standard input does, so that it cannot outlive its parent.
+/// Serves on a free port of loopback, prints it, and ends when its standard input does, so that it cannot outlive its parent.
 pub(crate) async fn serve() -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port is free")?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -192,7 +192,7 @@ impl Peer {
         Ok(Self { child, url })
     }
 
-    /// Where it listens.
+    /// Its URL.
     pub(crate) fn url(&self) -> &url::Url {
         &self.url
     }

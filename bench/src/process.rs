@@ -1,4 +1,4 @@
-//! What the operating system counts for a process: processor time, context switches, memory.
+//! The operating system's counts for a process: CPU time, context switches, memory.
 //!
 //! Owns the reading of `/proc`. Invariant: what cannot be read is an error, never zero.
 
@@ -14,7 +14,7 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(crate) struct Usage {
     /// User and system time of all its threads.
     pub(crate) cpu: Duration,
-    /// How often one of its threads that live gave up the processor to wait.
+    /// How often its live threads gave up the CPU to wait.
     pub(crate) waits: u64,
     /// Resident memory, in bytes.
     pub(crate) resident: u64,
@@ -41,11 +41,11 @@ impl Usage {
     }
 }
 
-/// User and system time of all processes with this name; nothing where there is none.
+/// User and system time of all processes with this name; `None` if there are none.
 pub(crate) fn cpu_of_all(name: &str) -> Result<Option<Duration>> {
     let mut all = None;
     for process in fs::read_dir("/proc")? {
-        // What is no process has none, and neither has one that ends meanwhile.
+        // An entry that is not a process has none, and neither has a process that ends meanwhile.
         let stat = fs::read_to_string(process?.path().join("stat")).unwrap_or_default();
         if stat.contains(&format!(" ({name}) ")) {
             let sum: Duration = all.unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Numbers from samples: rates, percentiles, medians.
 //!
-//! Owns the arithmetic. Invariant: what cannot be said of the samples at hand is absent, never zero.
+//! Owns the arithmetic. Invariant: a number that the samples do not support is absent, never zero.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Sample {
         self.elapsed = self.elapsed.saturating_add(latency);
     }
 
-    /// Adds what another round brought.
+    /// Adds the sample of another round.
     pub(crate) fn join(&mut self, other: Self) {
         self.latencies.extend(other.latencies);
         self.elapsed = self.elapsed.saturating_add(other.elapsed);
@@ -41,12 +41,12 @@ impl Sample {
     }
 }
 
-/// What a sample says.
+/// The numbers of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Numbers {
     /// How many calls.
     pub(crate) calls: usize,
-    /// Of them in a second.
+    /// Calls per second.
     pub(crate) per_second: f64,
     /// The latency that half of them kept below.
     pub(crate) p50_ms: f64,
@@ -60,13 +60,13 @@ fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// How many in a second.
+/// The number per second.
 fn rate(count: usize, elapsed: Duration) -> Option<f64> {
     let seconds = elapsed.as_secs_f64();
     (seconds > 0.0).then(|| number(u64::try_from(count).unwrap_or(u64::MAX)) / seconds)
 }
 
-/// The value in the middle; of an even number of values, what lies between the two.
+/// The middle value; for an even number of values, the mean of the two middle ones.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
