@@ -1,7 +1,7 @@
-//! What is active: policies, contracts, the directory and the ways to the adapters, as one value that never changes.
+//! What is active: policies, contracts, the directory and the ports to the adapters, as one immutable value.
 //!
-//! Owns what reloads together. A call takes one such value when it is built and keeps it. Invariant: what decides about a call, what it is
-//! checked against and where it is sent are of the same value; dispatch refuses a permit of another epoch (decision 26).
+//! Owns what reloads together. A call takes one such value when it is built and keeps it. Invariant: a call is decided, checked and sent
+//! under the same value; dispatch refuses a permit of another epoch (decision 26).
 
 use std::{collections::BTreeSet, ops::Deref, sync::Arc};
 
@@ -26,9 +26,9 @@ use crate::{adapters::ports::Ports, reload::Read, views::status::DiskState};
 /// Everything that reloads.
 #[derive(Debug, Clone)]
 pub(crate) struct Active {
-    /// What decides.
+    /// Policies, contracts and directory.
     pub(crate) policies: Arc<Policies>,
-    /// The ways to the adapters of its contracts.
+    /// The ports to the adapters of the contracts.
     pub(crate) ports: Arc<Ports>,
 }
 
@@ -40,7 +40,7 @@ impl Deref for Active {
     }
 }
 
-/// How the files stand to what is active.
+/// How the files on disk compare with what is active.
 #[derive(Debug, Default)]
 pub(crate) struct Disk(Mutex<Known>);
 
@@ -52,13 +52,13 @@ struct Known {
 }
 
 impl Disk {
-    /// The files as they were read for what is active.
+    /// Notes the fingerprint that what is active was read with.
     pub(crate) fn were_read(&self, read: Read) {
         let Read { fingerprint, needs_restart } = read;
         *self.0.lock() = Known { read: Some(fingerprint), state: DiskState::Same, needs_restart };
     }
 
-    /// The files as they are now.
+    /// Notes the fingerprint of the files now.
     pub(crate) fn are(&self, fingerprint: Result<Digest, String>) {
         let mut known = self.0.lock();
         let Some(read) = known.read else { return };
@@ -73,14 +73,14 @@ impl Disk {
         known.state = state;
     }
 
-    /// How they stand, and the keys whose change needs a restart.
+    /// Whether the files differ, and the keys whose change needs a restart.
     pub(crate) fn state(&self) -> (DiskState, Vec<String>) {
         let known = self.0.lock();
         (known.state, known.needs_restart.clone())
     }
 }
 
-/// Who asks for a surface, and under the policies of which epoch.
+/// The policy epoch, the caller's chain and the caller's groups.
 type SurfaceKey = (u64, PrincipalChain, BTreeSet<GroupId>);
 
 type Surface = Arc<BTreeSet<CapabilityId>>;
@@ -94,9 +94,9 @@ pub(crate) struct Current {
     active: ArcSwap<Active>,
     surfaces: Cache<SurfaceKey, Surface>,
     engine_mode: Mutex<EngineMode>,
-    /// How often something else was put in the place of what was active.
+    /// How often the active value was replaced by a different one.
     changes: watch::Sender<u64>,
-    /// Held by the one who activates something, or joins what others activated.
+    /// Held while something is activated, or an activation of another node is joined.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
@@ -116,12 +116,12 @@ impl Current {
         self.active.load_full()
     }
 
-    /// Whether this is what is active at this moment.
+    /// Whether `active` is still the active value.
     pub(crate) fn is_active(&self, active: &Arc<Active>) -> bool {
         Arc::ptr_eq(active, &*self.active.load())
     }
 
-    /// Puts another in its place.
+    /// Replaces the active value.
     pub(crate) fn set(&self, active: Active) {
         let digest = active.digest();
         let before = self.active.swap(Arc::new(active));
@@ -131,7 +131,7 @@ impl Current {
         }
     }
 
-    /// Tells of every other that takes the place of what is active.
+    /// Notifies of every change of the active value.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -1,6 +1,7 @@
 //! Admission: how many calls are in the pipeline at the same time, in all and by tenant.
 //!
-//! Owns the bound that stands before the first mailbox, since mailboxes are unbounded. Does not queue: full is `OVERLOADED`.
+//! Owns the bound in front of the first mailbox, since mailboxes are unbounded. Does not queue: when it is full, the answer is
+//! `OVERLOADED`.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,7 +19,7 @@ use placet_types::{
 /// How long a refused caller is asked to wait, in milliseconds.
 const RETRY_AFTER_MS: u64 = 250;
 
-/// Places in the admission bounds, given back on drop.
+/// Places within the admission bounds, released on drop.
 #[derive(Debug)]
 pub(crate) struct OwnedSemaphorePermits {
     _overall: OwnedSemaphorePermit,
@@ -37,7 +38,7 @@ pub(crate) struct Admission {
 #[derive(Debug, Clone)]
 struct Bounds {
     calls: Arc<Semaphore>,
-    /// Duplicates that wait for a call which is under way. They do nothing, and keep no call from being admitted.
+    /// Duplicates that wait for a call in flight. They do no work, and keep no call from being admitted.
     attached: Arc<Semaphore>,
 }
 
@@ -65,7 +66,7 @@ impl Admission {
         })
     }
 
-    /// Takes a place for a duplicate that only waits; as many may as calls may be under way.
+    /// Takes a place for a duplicate that only waits; the bound is that of calls in flight.
     pub(crate) fn attach(&self, tenant: &TenantId) -> Option<OwnedSemaphorePermit> {
         self.of(tenant).attached.try_acquire_owned().ok()
     }

@@ -1,9 +1,9 @@
-//! Aliases of read-only tools (TM-13): which are in force, and the answers that are given again under them.
+//! Aliases of read-only tools (TM-13): which are in force, and the cached answers that are returned under them.
 //!
-//! Owns when a capability has its alias, and the cached answers. A call by an alias is a call of its capability: built, decided, compared with
-//! the pin, audited. Not here: what a contract must say ([`placet_types::contract::alias`]), and how calls went (`report::scores`).
-//! Invariants: a cached answer goes to the caller that it was given to, for the same request, under the policies and contracts it was given
-//! under; nothing of an alias outlives an activation.
+//! Owns when a capability has its alias, and the cached answers. A call by an alias is a call of its capability: built, decided, compared
+//! with the pin, audited. Not here: what a contract must say ([`placet_types::contract::alias`]), and how calls went (`report::scores`).
+//! Invariants: a cached answer goes only to the caller that first got it, for the same request, under the same policies and contracts;
+//! nothing of an alias outlives an activation.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -37,7 +37,7 @@ const ANSWERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Aliases {
     scores: ArcSwap<Scores>,
-    /// Whose live definition was found to differ from its pin, under the policies of which epoch.
+    /// Capabilities whose live definition differed from the pin, each with the policy epoch under which that was found.
     withdrawn: Mutex<HashSet<(u64, CapabilityId)>>,
     answers: Cache<Digest, Arc<Remembered>>,
 }
@@ -45,12 +45,12 @@ pub(crate) struct Aliases {
 /// Which capabilities score well enough.
 #[derive(Debug, Default)]
 pub(crate) struct Scores {
-    /// Under the policies of which epoch; those of another count for nothing.
+    /// The policy epoch they were scored under; scores of another epoch do not count.
     pub(crate) epoch: u64,
     pub(crate) good: BTreeSet<CapabilityId>,
 }
 
-/// An answer that is given again.
+/// A cached answer.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     pub(crate) answer: Answer,
@@ -86,7 +86,7 @@ impl Aliases {
         is_in_force.then_some(alias)
     }
 
-    /// Takes away the alias of a capability whose live definition is not the pinned one, until something is activated.
+    /// Withdraws the alias of a capability whose live definition is not the pinned one, until the next activation.
     pub(crate) fn withdraw(&self, active: &Active, id: &CapabilityId) {
         let epoch = active.policy.epoch();
         let mut withdrawn = self.withdrawn.lock();
@@ -94,8 +94,7 @@ impl Aliases {
         withdrawn.insert((epoch, id.clone()));
     }
 
-    /// Whether tools are scored under these policies, where `again` does not say that they are to be scored once more. Nobody has to where no
-    /// contract asks for it.
+    /// Whether no scoring is due: tools are scored under these policies and `again` is not set, or no contract asks for scores.
     pub(crate) fn are_scored(&self, active: &Active, again: bool) -> bool {
         let is_asked = |capability: &Capability| {
             let alias = capability.alias.as_ref();
@@ -109,13 +108,13 @@ impl Aliases {
         self.scores.store(Arc::new(scores));
     }
 
-    /// The answer that this request got lately.
+    /// The cached answer to this request, while it is valid.
     pub(crate) fn remembered(&self, active: &Active, request: Digest) -> Option<Arc<Remembered>> {
         let remembered = self.answers.get(&key(active, request))?;
         (Instant::now() < remembered.until).then_some(remembered)
     }
 
-    /// Keeps the answer of a call by an alias, for as long as its contract says.
+    /// Caches the answer of a call by an alias for as long as its contract says.
     pub(crate) fn remember(
         &self,
         active: &Active,
@@ -140,7 +139,7 @@ impl Aliases {
     }
 }
 
-/// Who asks what, under which policies: the digest of a request has the caller, the contract, the arguments and the credential in it.
+/// The cache key: the policy epoch and the request digest, which covers the caller, the contract, the arguments and the credential.
 fn key(active: &Active, request: Digest) -> Digest {
     DigestBuilder::new("placet.alias_answer.v1")
         .field("epoch", active.policy.epoch().to_be_bytes())

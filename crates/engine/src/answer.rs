@@ -1,6 +1,6 @@
 //! What a caller can be told about its call at any moment.
 //!
-//! Owns the forms, each with the envelope that its caller gets (TM-03). The listeners turn them into HTTP or server-sent events.
+//! Owns the variants, each with the envelope that its caller gets (TM-03). The listeners turn them into HTTP or server-sent events.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use placet_types::{
 /// How a call stands.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It is being worked on.
+    /// It is in flight.
     InProgress(Arc<ToolResultEnvelope>),
-    /// It waits for people.
+    /// It waits for approval.
     Held(Box<Held>),
     /// It was executed, now or before.
     Finished(Arc<ToolResultEnvelope>),
-    /// It was not executed, or nobody can say.
+    /// It was not executed, or its outcome is unknown.
     Refused(Box<RefusedCall>),
 }
 
 impl Answer {
-    /// Whether nothing more will be said.
+    /// Whether the answer is final.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Finished(_) | Self::Refused(_))
@@ -47,7 +47,7 @@ impl Answer {
         }
     }
 
-    /// Whether somebody who got `before` learns nothing from this.
+    /// Whether somebody who got `before` learns nothing new from this.
     #[must_use]
     pub fn is_repeated(&self, before: &Self) -> bool {
         match (self, before) {
@@ -67,14 +67,14 @@ impl Answer {
     }
 }
 
-/// A call that waits for people.
+/// A call that waits for approval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     /// The call.
     pub call_id: ToolCallId,
     /// The approval it waits for.
     pub approval_id: ApprovalId,
-    /// Who has to agree, and which policies ask for it.
+    /// Who has to approve, and which policies ask for it.
     pub requirement: Requirement,
     /// What its caller gets.
     pub result: ToolResultEnvelope,
@@ -83,7 +83,7 @@ pub struct Held {
 /// A call that was refused, or whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RefusedCall {
-    /// Why, with what only the log may know.
+    /// Why, with details that only the log may contain.
     pub refusal: Refusal,
     /// What its caller gets.
     pub result: ToolResultEnvelope,

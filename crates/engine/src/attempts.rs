@@ -1,8 +1,8 @@
-//! Attempts that are refused before there is a call: tokens that are none, requests that a lax reader would take for others, callers that
-//! are not active.
+//! Attempts that are refused before there is a call: invalid tokens, requests that a lax parser would read differently, callers that are
+//! not active.
 //!
-//! Owns their counts, and the entries of the chain that tell them. Invariants: a minute adds at most one entry for each caller or address, and for
-//! no more of them than there is room; what was sent is in no entry.
+//! Owns their counts, and the audit entries that report them. Invariants: a minute adds at most one entry for each caller or address, for a
+//! bounded number of them; no entry contains what was sent.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -17,15 +17,15 @@ use placet_types::{
 };
 use serde_json::Value;
 
-/// Of how many callers, and of how many addresses, attempts are told apart within that time.
+/// How many callers, and how many addresses, are counted separately within that time.
 const ROWS_MAX: usize = 100;
 
 /// What a verified caller tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// A document with a key that is there twice: two readers may take different values.
+    /// A document with a duplicate key: two readers may take different values.
     DuplicateKey,
-    /// A list of requests in the place of one.
+    /// A list of requests instead of one.
     Batch,
     /// A document that begins with a byte order mark, or is not UTF-8.
     Encoding,
@@ -34,7 +34,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// What was tried with a document that a lax reader would have taken.
+    /// What a caller tried with a document that a lax parser would have accepted.
     #[must_use]
     pub fn of(document: &Result<Value, JsonError>) -> Option<Self> {
         match document.as_ref().map_err(JsonError::fault) {
@@ -62,7 +62,7 @@ impl Attempt {
     }
 }
 
-/// What was counted since the last time it was written.
+/// What was counted since it was last written.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<Counts>);
 
@@ -76,7 +76,7 @@ struct Counts {
 #[derive(Debug, Default)]
 struct Rows {
     by_key: BTreeMap<String, Row>,
-    /// Attempts of those for whom there was no room.
+    /// Attempts of those beyond [`ROWS_MAX`].
     further: u64,
 }
 
@@ -109,7 +109,7 @@ impl Rows {
 }
 
 impl Attempts {
-    /// Counts a token that was refused, by the address it came from. Says whether it is the first since they were written.
+    /// Counts a refused token by the address it came from. Returns whether it is the first since the counts were last written.
     pub(crate) fn of_peer(&self, peer: IpAddr) -> bool {
         let mut counts = self.0.lock();
         counts.peers.count(peer.to_string(), || {
@@ -120,7 +120,7 @@ impl Attempts {
         !std::mem::replace(&mut counts.is_scheduled, true)
     }
 
-    /// Counts an attempt of a verified caller. Says whether it is the first since they were written.
+    /// Counts an attempt of a verified caller. Returns whether it is the first since the counts were last written.
     pub(crate) fn of_caller(&self, caller: &VerifiedCaller, attempt: Attempt) -> bool {
         let chain = caller.chain();
         let (actor, told) = (&chain.actor, attempt.told());
@@ -134,7 +134,7 @@ impl Attempts {
         !std::mem::replace(&mut counts.is_scheduled, true)
     }
 
-    /// The entries that tell what was counted; counting begins again.
+    /// The audit entries for what was counted; resets the counts.
     pub(crate) fn take(&self) -> Vec<AuditEvent> {
         let Counts { callers, peers, .. } = std::mem::take(&mut *self.0.lock());
         let callers = callers.into_events("requests of further callers");

@@ -1,8 +1,8 @@
 //! `Call<S>`: a call changes type as it goes through the stages, so that none can be skipped.
 //!
-//! Owns the stage types, and the way from a record back to a call. The duty to answer goes with a call from stage to stage: a
-//! [`Responder`]. Invariant: a byte that changed on disk, or a contract that changed, keeps a recorded call from running: what was decided
-//! on is not what would be sent.
+//! Owns the stage types, and the way from a record back to a call. The duty to answer moves with a call from stage to stage: a
+//! [`Responder`]. Invariant: a byte that changed on disk, or a contract that changed, keeps a recorded call from running: what would be
+//! sent must be what was decided on.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -51,16 +51,16 @@ impl<S> Call<S> {
     }
 }
 
-/// As the API took it in.
+/// As the API accepted it.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) submission: Submission,
     pub(crate) caller: Arc<VerifiedCaller>,
-    /// Where it is a call of a batch.
+    /// Set for a call of a batch.
     pub(crate) batch: Option<Box<InBatch>>,
 }
 
-/// What a call of a batch is made with besides.
+/// What a call of a batch needs in addition.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InBatch {
     /// What its run has done up to now.
@@ -79,7 +79,7 @@ pub(crate) enum Caller {
 /// Resolved and validated.
 #[derive(Debug)]
 pub(crate) struct Built {
-    /// What was active when it was built, or when it was last decided upon: everything about it is of this.
+    /// What was active when the call was built, or last decided: everything in it belongs to that value.
     pub(crate) active: Arc<Active>,
     pub(crate) target: Target,
     pub(crate) args: Map<String, Value>,
@@ -88,7 +88,7 @@ pub(crate) struct Built {
     pub(crate) key: IdempotencyKey,
     pub(crate) mode_requested: Option<ApprovalMode>,
     pub(crate) run: RunRequest,
-    /// What the run has done in batches, where it is a call of one.
+    /// What the run has done in batches, for a call of a batch.
     pub(crate) history: RunHistory,
     /// The calls of its session before it; not kept while it is held.
     pub(crate) examples: Arc<[Example]>,
@@ -96,34 +96,34 @@ pub(crate) struct Built {
     pub(crate) request_id: Option<RequestId>,
     pub(crate) evidence_refs: Vec<String>,
     pub(crate) metadata: Option<std::collections::BTreeMap<String, String>>,
-    /// Over which channel the caller is told, should the call be held.
+    /// The channel over which the caller is notified, should the call be held.
     pub(crate) callback: Option<ChannelName>,
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
     /// Whether it was called by the tool's alias.
     pub(crate) by_alias: bool,
-    /// Whose arguments they are, where approvers edited those that were sent.
+    /// Who edited the arguments, where approvers did.
     pub(crate) edited: Option<ParkedEdit>,
-    /// The arguments that the client sends, where a try runs what an approver made of them.
+    /// The arguments that the client sent, where the call runs with an approver's edit instead.
     pub(crate) as_sent: Option<Map<String, Value>>,
     pub(crate) retries: u32,
-    /// Whether it was under way in a process that is over.
+    /// Whether it was in flight in a process that has ended.
     pub(crate) recovered: bool,
-    /// How often it was deferred since something kept it from being sent again.
+    /// How often it was deferred because something kept it from being sent again.
     pub(crate) deferrals: u32,
-    /// How often it was decided upon again because policies changed on its way.
+    /// How often it was decided again because policies changed meanwhile.
     pub(crate) decided_again: u32,
-    /// Whether people are asked although a standing grant seems to cover it: one was used up at the moment of the dispatch.
+    /// Whether approval is required although a standing grant seems to cover the call: one was used up at the moment of the dispatch.
     pub(crate) without_grants: bool,
-    /// When the run's latency budget for this call ends; set by its first try, and the same for all (TM-11).
+    /// When the run's latency budget for this call ends; set by its first attempt, and the same for all (TM-11).
     pub(crate) deadline: Option<Instant>,
 }
 
 impl Built {
-    /// `Call::<Built>` from what was parked of a call, every digest verified.
+    /// `Call::<Built>` from a parked call, every digest verified.
     ///
     /// # Errors
-    /// Why it cannot be sent as it was.
+    /// Why it cannot be sent unchanged.
     pub(crate) fn restored(
         active: Arc<Active>,
         record: &EffectRecord,
@@ -172,7 +172,7 @@ impl Built {
     }
 }
 
-/// The target of a recorded call, where everything that was kept of it is what was recorded.
+/// The target of a recorded call, once everything that was parked matches the record.
 fn verified(
     active: &Active,
     record: &EffectRecord,
@@ -195,7 +195,7 @@ fn verified(
         EffectState::PendingApproval { .. } | EffectState::Approved { .. } => {
             approval.map(|approval| approval.request_digest)
         }
-        // Decided upon once more before it is sent.
+        // Decided again before it is sent.
         EffectState::Claimed { .. }
         | EffectState::Rearmed { .. }
         | EffectState::FailedRetriable { .. }
@@ -231,15 +231,15 @@ pub(crate) struct Resumed {
 pub(crate) struct Identity {
     pub(crate) chain: PrincipalChain,
     pub(crate) user_groups: BTreeSet<GroupId>,
-    /// How both proved who they are.
+    /// How agent and user proved who they are.
     pub(crate) proof: CallerProof,
     pub(crate) groups_as_of: Timestamp,
-    /// When the authority ends that the call rides on: the user's delegation where there is one, else the agent's token.
+    /// When the authority for the call ends: that of the user's delegation where there is one, else of the agent's token.
     pub(crate) authority_until: Timestamp,
     pub(crate) auth_ref: AuthRef,
-    /// Whose tokens the call was made with.
+    /// The tokens that the call was made with, by name.
     pub(crate) bearers: Vec<ParkedToken>,
-    /// Whom those tokens are for, where one of them is for several services.
+    /// The audiences of those tokens, where one is for several services.
     pub(crate) audiences: TokenAudiences,
     /// The tokens themselves, sealed, while they are in memory.
     pub(crate) tokens: Option<CallTokens>,
@@ -252,13 +252,13 @@ pub(crate) struct Brokered {
     pub(crate) identity: Identity,
     pub(crate) binding: RequestBinding,
     pub(crate) request_digest: Digest,
-    /// The evidence that it offers, as it was found; nothing before the gate has looked.
+    /// The evidence that it offers, as resolved; empty until the gate has resolved it.
     pub(crate) evidence: Vec<EvidenceItem>,
     pub(crate) run: RunContext,
-    /// What the run has in its context, as of when the call was last decided upon; before, what the call declares.
+    /// The run's taint as of the last decision; before that, what the call declares.
     pub(crate) taint: BTreeSet<Taint>,
     pub(crate) record_id: RecordId,
-    /// The key, when an earlier decision on this very call has taken it.
+    /// The claimed record, when an earlier decision on this very call has taken the key.
     pub(crate) claimed: Option<EffectRecord>,
 }
 
@@ -267,9 +267,9 @@ pub(crate) struct Brokered {
 pub(crate) struct Gated {
     pub(crate) brokered: Box<Brokered>,
     pub(crate) permit: Permit,
-    /// The record it runs under; absent for a read that nobody held.
+    /// The record it runs under; absent for a read that was not held.
     pub(crate) record: Option<EffectRecord>,
-    /// The break-glass record that it was decided under.
+    /// The break-glass record under which it was decided.
     pub(crate) broken: Option<DirectiveId>,
 }
 
@@ -294,7 +294,7 @@ pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
     }
 }
 
-/// With which tokens it was called, as recorded.
+/// The tokens it was called with, as recorded.
 pub(crate) fn recorded_auth(parked: &ParkedCall) -> AuthRef {
     parked
         .envelope

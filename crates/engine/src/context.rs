@@ -1,7 +1,7 @@
-//! What the parts of a node are handed that take calls on their way: what outcomes need, and beside it credentials and routes.
+//! What the parts of a node that process calls share: the handles for outcomes, credentials and routes.
 //!
 //! Owns nothing but the bundle of handles. No actor references in here: stages reach each other through [`crate::routes::Routes`]. What
-//! only tells or keeps outcomes takes [`Outcomes`], what only makes credentials takes [`Credentials`].
+//! only reports or keeps outcomes takes [`Outcomes`], what only makes credentials takes [`Credentials`].
 
 use std::{ops::Deref, sync::Arc};
 
@@ -38,7 +38,7 @@ pub(crate) struct Context {
     pub(crate) notary: Option<Arc<Notary>>,
     pub(crate) attempts: Attempts,
     pub(crate) runs: Runs,
-    /// Told where further revocations are in force.
+    /// Notified when further revocations are in force.
     pub(crate) revoking: watch::Sender<()>,
 }
 

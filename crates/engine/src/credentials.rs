@@ -1,6 +1,6 @@
 //! What calls are sent with: static secrets, the broker that mints, and what was handed out.
 //!
-//! Owns the bundle of these handles alone. How a credential is planned and proved is `stages::credential`'s.
+//! Owns only the bundle of these handles. How a credential is planned and proved is in `stages::credential`.
 
 mod faults;
 
@@ -20,7 +20,7 @@ pub(crate) struct Credentials {
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) broker: Broker,
     pub(crate) clock: Arc<dyn Clock>,
-    /// What adapters were given, and never say again.
+    /// Secrets given to adapters, kept out of what they return.
     pub(crate) known: KnownSecrets,
     pub(crate) faults: CredentialFaults,
     pub(crate) metrics: EngineMetrics,

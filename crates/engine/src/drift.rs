@@ -1,7 +1,8 @@
-//! Contracts that drift while people think: what waits for a capability that is no longer what was held ends as void.
+//! Tool drift during approval: what waits for a capability that no longer matches its reviewed definition becomes void.
 //!
-//! Owns the search for such approvals. That a live definition differs from its pin is found in `adapters::pins`; that a contract is another
-//! one, in `placet_approvals::redecision`. Invariant: nothing is ended here that could still run; what this misses the redemption finds.
+//! Owns the search for such approvals. That a live definition differs from its pin is detected in `adapters::pins`; that a contract has
+//! changed, in `placet_approvals::redecision`. Invariant: nothing is ended here that could still run; what this misses is caught at
+//! redemption.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use placet_types::{error::ErrorCode, ids::CapabilityId};
 
 use crate::{adapters::ports::Connection, context::Context, outcome::Outcomes};
 
-/// The live definition of a capability is not the one that was reviewed: it has no alias any more, and everything that waits for it ends.
+/// The live definition of a capability is not the reviewed one: its alias is withdrawn, and every approval that waits for it ends.
 pub(crate) fn drifted(outcomes: &Arc<Outcomes>, capability: &CapabilityId) {
     outcomes.aliases.withdraw(&outcomes.current.active(), capability);
     let waiting = outcomes.approvals.pending.of_capability(capability);
@@ -35,7 +36,7 @@ pub(crate) fn drifted(outcomes: &Arc<Outcomes>, capability: &CapabilityId) {
     });
 }
 
-/// Compares the live definitions of every adapter that something waits for.
+/// Compares the live definition of every capability that an approval waits for.
 pub(crate) async fn round(context: &Arc<Context>) {
     for capability in context.approvals.pending.capabilities() {
         if context.node.is_stopping() {
@@ -47,7 +48,7 @@ pub(crate) async fn round(context: &Arc<Context>) {
     }
 }
 
-/// Whether the live definition of a capability differs from its pin, as far as that can be found out at this moment.
+/// Whether the live definition of a capability differs from its pin, as far as that can be determined now.
 pub(crate) async fn is_drifted(context: &Context, capability: &CapabilityId) -> bool {
     let active = context.current.active();
     let Some(port) = active.ports.of(capability.adapter()) else { return false };

@@ -65,41 +65,41 @@ use crate::{
     views::{FeatureView, RearmRequest, RecordView, ResolutionRequest, ToolView},
 };
 
-/// How long a stop waits for calls that are under way.
+/// How long a stop waits for calls in flight.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// Everything an engine is made of.
 #[derive(Debug)]
 pub struct EngineParts {
-    /// How it behaves.
+    /// The settings of the pipeline.
     pub settings: Settings,
-    /// Where it keeps.
+    /// The ledger.
     pub ledger: Ledger,
-    /// Who verifies tokens.
+    /// The verifier of tokens.
     pub verifier: Verifier,
     /// Static secrets for outbound calls.
     pub secrets: Arc<Secrets>,
-    /// Who mints credentials for outbound calls.
+    /// The broker that mints credentials for outbound calls.
     pub broker: Broker,
     /// The contracts of the environment.
     pub contracts: Vec<Arc<Contract>>,
-    /// Who exists.
+    /// The directory.
     pub directory: Arc<Directory>,
     /// The policies, compiled for these contracts and this directory.
     pub policies: Arc<Snapshot>,
-    /// Who connects.
+    /// The connectors to adapters.
     pub connectors: Connectors,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Fresh identifiers.
+    /// The source of fresh identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// Where numbers go.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Who signs receipts and checkpoints; without one there are none.
+    /// Signs receipts and checkpoints; without it there are none.
     pub notary: Option<Arc<Notary>>,
     /// The digest of what the configuration says about issuers.
     pub issuers: Digest,
-    /// What a reload reads, and how it was read for this start; absent: nothing can be reloaded.
+    /// What a reload reads, and how it was read for this start; without it nothing can be reloaded.
     pub files: Option<(Arc<dyn Files>, Read)>,
 }
 
@@ -107,7 +107,7 @@ pub struct EngineParts {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// They were active before, and a later activation replaced them: this node was left behind with old files.
+    /// They were active before and were replaced by a later activation: this node was left behind with old files.
     #[error("what this node has was active before and is not brought back by a start: {0}")]
     Replaced(Box<ReplacedPolicies>),
     /// The ledger cannot be written.
@@ -159,11 +159,11 @@ impl Engine {
             event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
-        // Before anything is taken in: what was revoked stays so over a restart.
+        // Before any call is admitted: revocations stay in force over a restart.
         context.approvals.load().await.map_err(|error| kept(&error))?;
         let adopted = recovery::adopt_orphans(&context.ledger).await;
         if let Some(error) = adopted.failed {
-            // What was taken over is this epoch's, which is over with this process: the next start takes it over again.
+            // The adopted calls belong to this epoch, which ends with this process: the next start adopts them again.
             return Err(kept(&error));
         }
         let tree = Arc::new(Tree::default());
@@ -189,7 +189,7 @@ impl Engine {
         &self.context.approvals
     }
 
-    /// Takes a call in. It runs to its end whether or not anybody waits.
+    /// Admits a call. It runs to its end whether or not a caller waits.
     ///
     /// # Errors
     /// [`ErrorCode::Overloaded`](placet_types::error::ErrorCode::Overloaded) when nothing more is admitted.
@@ -202,7 +202,7 @@ impl Engine {
         self.take_in(caller.into(), submission, inbound, None)
     }
 
-    /// The same, also for a call of a batch: with what its run has done.
+    /// The same, also for a call of a batch, with the run's history.
     fn take_in(
         &self,
         caller: Arc<VerifiedCaller>,
@@ -240,7 +240,7 @@ impl Engine {
         Ok(Ticket::new(Arc::clone(&context.outcomes), call_id, owner, progress))
     }
 
-    /// How a call of the caller's stands.
+    /// The state of a call of the caller.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
@@ -248,7 +248,7 @@ impl Engine {
         queries::call(&self.context, caller, id).await
     }
 
-    /// A view on a call of the caller's, to wait by.
+    /// A ticket for a call of the caller, to wait on.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
@@ -262,8 +262,8 @@ impl Engine {
         Ok(Ticket::new(Arc::clone(&self.context.outcomes), id.clone(), owner, progress))
     }
 
-    /// Withdraws a call of the caller's that waits for people, so that it ends and does not run, and says how it stands then. A call that
-    /// does not wait is left as it is.
+    /// Withdraws a call of the caller that waits for approval, so that it ends without running, and returns its state. A call that does not
+    /// wait is left as it is.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's; any other refusal where policy does not let the caller.
@@ -276,13 +276,13 @@ impl Engine {
         queries::withdraw(&self.context, caller, id, reason).await
     }
 
-    /// The tools that some circumstance could let the caller call.
+    /// The tools that the caller may be able to call in some circumstances.
     #[must_use]
     pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
         queries::tools(&self.context, caller)
     }
 
-    /// Every tool of the contracts with how it stands, for operators. Asks the servers that are connected whether their tools are the pinned ones.
+    /// Every tool of the contracts with its state, for operators. Asks connected servers whether their tools match the pins.
     ///
     /// # Errors
     /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else.
@@ -293,20 +293,20 @@ impl Engine {
         tool_states::of(&self.context, caller).await
     }
 
-    /// The resources, prompts and completions of servers that some circumstance could let the caller ask for: the capability of each.
+    /// The resources, prompts and completions of servers that the caller may be able to use, each by its capability.
     #[must_use]
     pub fn features(&self, caller: &VerifiedCaller) -> Vec<FeatureView> {
         queries::features(&self.context, caller)
     }
 
-    /// Whether `tool` names a capability that is no tool of its server; says nothing about who may call it.
+    /// Whether `tool` names a feature of a server that is not a tool; says nothing about who may call it.
     #[must_use]
     pub fn is_feature(&self, caller: &VerifiedCaller, tool: &str) -> bool {
         queries::is_feature(&self.context, caller, tool)
     }
 
-    /// What the server of such a capability lists at this moment, each item in the form of MCP. Nothing for a capability that is not the
-    /// caller's, or of a server that cannot be asked.
+    /// What the server of such a feature lists now, each item in the form of MCP. Empty for a feature outside the caller's surface, or a
+    /// server that cannot be asked.
     pub async fn listed(
         &self,
         caller: &VerifiedCaller,
@@ -316,13 +316,13 @@ impl Engine {
         queries::listed(&self.context, caller, id, what).await
     }
 
-    /// Tells when the tools of callers may be others than before: with the policies, contracts and directory. Nothing else changes them.
+    /// Notifies when callers' tools may have changed: with the policies, contracts and directory. Nothing else changes them.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.context.current.changes()
     }
 
-    /// Whether a tool that some circumstance could let the caller call declares the form of its results; copies nothing of the surface.
+    /// Whether a tool in the caller's surface declares an output schema; copies nothing of the surface.
     #[must_use]
     pub fn declares_output(&self, caller: &VerifiedCaller, tool: &str) -> bool {
         queries::declares_output(&self.context, caller, tool)
@@ -367,8 +367,8 @@ impl Engine {
         operator::resolve(&self.context, caller, id, request).await
     }
 
-    /// Asks for a call to be sent again whose outcome is unknown, for operators. When enough of them agree the engine sends it under a
-    /// new token, if policy still lets it.
+    /// Asks for a call with an unknown outcome to be sent again, for operators. When enough of them agree the engine sends it under a new
+    /// token, if policy still permits it.
     ///
     /// # Errors
     /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) when the outcome is known, or the same person
@@ -382,7 +382,7 @@ impl Engine {
         rearm::ask(&self.context, caller, id, request).await
     }
 
-    /// The record behind a call, for its owner or an operator: what a receipt is made from.
+    /// The record of a call, for its owner or an operator: the basis of a receipt.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for calls of others, and for those without a record.
@@ -394,7 +394,7 @@ impl Engine {
         operator::behind(&self.context, caller, id).await
     }
 
-    /// Says what the engine as a whole does from now on.
+    /// Sets the mode of the whole engine.
     pub fn set_engine_mode(&self, mode: EngineMode) {
         self.context.current.set_engine_mode(mode);
         let mut event = AuditEvent::new(AuditKind::Security);
@@ -403,30 +403,29 @@ impl Engine {
         self.context.registry.spawn(async move { context.note(event).await });
     }
 
-    /// The numbers.
+    /// The metrics.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         self.context.metrics.metrics()
     }
 
-    /// Resolves with the reason when the engine cannot go on: the process must end.
+    /// Resolves with the reason when the engine cannot continue: the process must end.
     pub async fn stopped(&self) -> String {
         self.context.node.died().await
     }
 
-    /// Ends the engine because of something outside it, such as the ledger's writer: the process must end.
+    /// Ends the engine because of an outside failure, such as that of the ledger's writer: the process must end.
     pub fn die(&self, reason: &str) {
         self.context.node.die(reason);
     }
 
-    /// Sends nothing from here on: to be said as soon as somebody asks the process to stop. What is with an adapter goes on to its end, and
-    /// its callers are answered; approved and re-armed calls wait for the next start, and whatever else is on its way is refused as not executed.
+    /// Sends no more calls; call it as soon as the process is asked to stop. What is with an adapter runs to its end and its callers are
+    /// answered; approved and re-armed calls wait for the next start, and all other calls on their way are refused as not executed.
     pub fn begin_stop(&self) {
         self.context.node.end();
     }
 
-    /// Admits nothing more, waits for what is under way, and closes the ledger. What does not end in time is recovered at the
-    /// next start.
+    /// Admits no more calls, waits for those in flight, and closes the ledger. What does not end in time is recovered at the next start.
     pub async fn shutdown(&self) {
         self.begin_stop();
         self.context.node.stop();

@@ -1,7 +1,7 @@
-//! What this node does because there may be others: takes over from the dead, follows policies, tells waiters of what others do.
+//! What a node does about the others: takes over from dead ones, follows their policies, tells waiters what they do.
 //!
-//! Owns those rounds; when they are due is the keeper's. Invariants: a dispatch is taken over by one survivor only (compare and swap),
-//! and only from a node that is fenced; one poller for all waiters, a bounded number of look-ups in a round.
+//! Owns those rounds; the keeper decides when they are due. Invariants: a dispatch is taken over by one survivor only (compare and swap),
+//! and only from a node that is fenced; one poller serves all waiters, with a bounded number of look-ups in a round.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 /// How many calls are looked up in one round.
 const LOOKED_UP_MAX: usize = 500;
 
-/// One look at the fleet: is the ledger there, are the policies ours, has anybody died?
+/// One round: is the ledger reachable, are the policies ours, has a node died?
 pub(crate) async fn round(context: &Arc<Context>) {
     if let Err(error) = look(context).await {
         context.node.noticed(&error);
@@ -36,7 +36,7 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
         tracing::warn!(epochs = ?dead, "nodes were silent for too long and are fenced");
     }
     if context.node.is_ending() {
-        // Anyone who takes a call over has to end it.
+        // A node that takes over a call has to finish it.
         return Ok(());
     }
     let adopted = recovery::adopt_orphans(&context.ledger).await;
@@ -49,7 +49,7 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
     adopted.failed.map_or(Ok(()), Err)
 }
 
-/// One look at the calls that somebody waits for and that nobody here tells of.
+/// One round over the calls that have waiters here and whose progress no task here reports.
 pub(crate) async fn poll(outcomes: &Outcomes) {
     for call in outcomes.registry.watched(LOOKED_UP_MAX) {
         if outcomes.node.is_stopping() || outcomes.node.health().is_ledger_lost() {
@@ -61,13 +61,13 @@ pub(crate) async fn poll(outcomes: &Outcomes) {
 
 async fn look_up(outcomes: &Outcomes, call: &Watched) {
     match outcomes.ledger.store().effect(call.record_id).await {
-        // Nothing has moved since it was told.
+        // Nothing has changed since the last answer.
         Ok(Some(record)) if record.rev == call.rev && record.call_id == call.call_id => {}
         Ok(Some(record)) if record.call_id == call.call_id => {
             let answer = recorded::answer(outcomes, &record, false).await;
             outcomes.registry.publish_watched(call, record.rev, answer);
         }
-        // The key returned to absent, and may have been taken again by another call.
+        // The key was released, and another call may have taken it.
         Ok(_) => {
             if let Some(end) = ended(outcomes, call).await {
                 outcomes.registry.publish_watched(call, call.rev, end);
@@ -77,7 +77,7 @@ async fn look_up(outcomes: &Outcomes, call: &Watched) {
     }
 }
 
-/// How a call ended whose record is gone.
+/// How a call ended whose record no longer exists.
 async fn ended(outcomes: &Outcomes, call: &Watched) -> Option<Answer> {
     let approval = outcomes.ledger.store().approval_of_call(&call.call_id).await.ok()?;
     recorded::gone(outcomes, &call.call_id, approval.as_ref())

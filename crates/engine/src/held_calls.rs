@@ -1,6 +1,6 @@
 //! Held calls as the approval service asks about them: what the engine does when an approval moves, and how a held call would be decided now.
 //!
-//! Owns the way back from approvals to calls. Sends nothing: an approved call is taken up by its actor and passes the gate again.
+//! Owns the way back from approvals to calls. Sends nothing: an approved call is taken up by the approvals actor and passes the gate again.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -37,7 +37,7 @@ impl Calls for Context {
 
     async fn ended(&self, approval: &ApprovalRecord, record: &EffectRecord) {
         let answer = if record.unknown.is_some() {
-            // It was sent before: what is known of that is its end.
+            // It was sent before: its end is what is known of that attempt.
             recorded::now(self, record).await
         } else {
             recorded::refused(record, recorded::of_approval(approval), None)
@@ -46,7 +46,7 @@ impl Calls for Context {
     }
 
     fn over(&self, approval: &ApprovalRecord) {
-        // Nothing of this call will be exchanged any more.
+        // No more tokens will be exchanged for this call.
         self.tokens.forget(approval.record_id);
         self.routes.approval_over(&approval.approval_id);
     }

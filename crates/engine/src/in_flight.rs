@@ -1,6 +1,6 @@
-//! Which records somebody in this process is at work on, and which approvals and records are being taken up.
+//! Which records are being worked on in this process, and which approvals and records are being taken up.
 //!
-//! Owns the counts and the guards. Not here: what is done about a record that nobody is at work on, which is recovery's.
+//! Owns the counts and the guards. Not here: what is done about an orphaned record, which is recovery's.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,20 +12,20 @@ use parking_lot::Mutex;
 use placet_ledger::record::EffectRecord;
 use placet_types::ids::{ApprovalId, RecordId};
 
-/// How many records are remembered that nobody held at the last look.
+/// How many unowned records of the last round are remembered.
 const SUSPECTS_MAX: usize = 1_000;
 
 type Counts = Arc<Mutex<HashMap<RecordId, usize>>>;
 
-/// The records that somebody is at work on.
+/// The records that are being worked on.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     held: Counts,
-    /// Records that nobody held at the last look for such, with their revisions.
+    /// Records that were unowned in the last round, with their revisions.
     suspects: Mutex<HashMap<RecordId, u64>>,
 }
 
-/// One who is at work on a record.
+/// Marks a record as being worked on.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard {
     held: Counts,
@@ -33,7 +33,7 @@ pub(crate) struct InFlightGuard {
 }
 
 impl InFlight {
-    /// Says that somebody is at work on a record until the hand is dropped.
+    /// Marks a record as being worked on until the guard is dropped.
     pub(crate) fn take(&self, record_id: RecordId) -> InFlightGuard {
         let count = &mut *self.held.lock();
         let count = count.entry(record_id).or_insert(0);
@@ -45,8 +45,7 @@ impl InFlight {
         self.held.lock().contains_key(&record_id)
     }
 
-    /// Those that nobody holds and nobody held at the last look either. A record on its way from one hand to another is
-    /// held at one of the two.
+    /// The records that are unowned now and were in the last round. A record on its way from one task to another is held by one of the two.
     pub(crate) fn dropped(&self, overdue: impl Iterator<Item = EffectRecord>) -> Vec<EffectRecord> {
         let mut suspects = self.suspects.lock();
         if suspects.len() > SUSPECTS_MAX {
@@ -79,7 +78,7 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// What is being taken up: each by one task at a time.
+/// What is being taken up, each by one task at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum TakenUp {
     Approval(ApprovalId),
@@ -92,7 +91,7 @@ pub(crate) struct Resuming {
     held: Arc<Mutex<HashSet<TakenUp>>>,
 }
 
-/// The right to take up a call, given back on drop.
+/// The right to take up a call, released on drop.
 #[derive(Debug)]
 pub(crate) struct ResumeGuard {
     held: Arc<Mutex<HashSet<TakenUp>>>,
@@ -105,7 +104,7 @@ impl Resuming {
         self.take(TakenUp::Approval(approval_id.clone()))
     }
 
-    /// The right to take up a record that no approval stands for.
+    /// The right to take up a record that has no approval.
     pub(crate) fn enter_record(&self, record_id: RecordId) -> Option<ResumeGuard> {
         self.take(TakenUp::Record(record_id))
     }

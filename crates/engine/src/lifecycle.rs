@@ -1,7 +1,7 @@
-//! The life of a call after its first try: what happens next, decided from plain values.
+//! The lifecycle of a call after its first attempt: what happens next, decided from plain values.
 //!
-//! Owns the rules. Reads no store, no clock and calls no adapter: the stages and the execution tasks bring the facts and perform what is
-//! decided here.
+//! Owns the rules. Does no I/O, reads no clock and calls no adapter: the stages and the execution tasks provide the facts and perform what
+//! is decided here.
 
 pub(crate) mod codes;
 pub(crate) mod transitions;

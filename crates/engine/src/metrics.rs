@@ -1,4 +1,4 @@
-//! What the engine counts, in its own words.
+//! What the engine counts, in its own terms.
 //!
 //! Owns the mapping from events of a call to the metrics of `telemetry` (TM-21). Does not name or encode metrics.
 
@@ -16,7 +16,7 @@ use placet_types::{
 
 use crate::result::status_of;
 
-/// The numbers of a running engine.
+/// The metrics of a running engine.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineMetrics(Metrics);
 
@@ -29,7 +29,7 @@ impl EngineMetrics {
         &self.0
     }
 
-    /// A call was executed, and took so long without the time it was held.
+    /// A call was executed; `took` excludes the time it was held.
     pub(crate) fn called(&self, result: &ToolResultEnvelope, took: Duration) {
         let Some(id) = &result.capability_id else { return };
         let code = result.error.as_ref().map(|error| error.error_code);
@@ -39,7 +39,7 @@ impl EngineMetrics {
         }
     }
 
-    /// A call of an operation, if there is one, was refused.
+    /// A call was refused; `of` is its operation, where it exists.
     pub(crate) fn refused(&self, of: Option<&CapabilityId>, refusal: &Refusal, took: Duration) {
         self.0.record_call(of, status_of(refusal), Some(refusal.code), took);
     }
@@ -49,22 +49,22 @@ impl EngineMetrics {
         self.0.count_permission_violation();
     }
 
-    /// A call asked for another mode than it has.
+    /// A call has another mode than the one it asked for.
     pub(crate) fn misclassified(&self) {
         self.0.count_mode_misclassified();
     }
 
-    /// Policy decided.
+    /// Policy decided a call.
     pub(crate) fn decided(&self, took: Duration) {
         self.0.record_decision(took);
     }
 
-    /// A call was so long in a stage.
+    /// The time that a call spent in a stage.
     pub(crate) fn stage(&self, stage: Stage, took: Duration) {
         self.0.record_stage(stage, took);
     }
 
-    /// A call is with its adapter until what is given is dropped.
+    /// A call is with its adapter until the guard is dropped.
     pub(crate) fn with_adapter(&self, id: &CapabilityId) -> Inflight {
         self.0.enter_adapter(id.adapter().as_str())
     }
@@ -79,12 +79,12 @@ impl EngineMetrics {
         self.0.count_indeterminate();
     }
 
-    /// A recorded result was compared before it was given again.
+    /// A recorded result was compared with the record before it was replayed.
     pub(crate) fn replay_checked(&self, identical: bool) {
         self.0.count_replay_checked(identical);
     }
 
-    /// A key came again.
+    /// A key was repeated.
     pub(crate) fn duplicate(&self, what: Duplicate) {
         self.0.count_duplicate(what);
     }
@@ -99,14 +99,14 @@ impl EngineMetrics {
         self.0.count_credential(what);
     }
 
-    /// An actor was started again; workers count by their stage.
+    /// An actor was restarted; workers count under their stage.
     pub(crate) fn restarted(&self, path: &str) {
         let role = path.trim_start_matches("root/");
         let role = role.trim_end_matches(|c: char| c.is_ascii_digit() || c == '/');
         self.0.count_actor_restart(if role.is_empty() { "root" } else { role });
     }
 
-    /// A breaker moved.
+    /// A breaker opened or closed.
     pub(crate) fn breaker(&self, adapter: &AdapterName, open: bool) {
         self.0.set_breaker(adapter.as_str(), open);
     }

@@ -1,4 +1,4 @@
-//! Operators: people who look into the ledger and end unknown outcomes.
+//! Operators: people who inspect the ledger and resolve unknown outcomes.
 //!
 //! Owns who that is (people of the tenant in the operators' group) and what they may do. A resolution needs evidence in words and is
 //! kept with the operator's name.
@@ -66,7 +66,7 @@ pub(crate) async fn list(
     Ok(records.iter().map(brief).collect())
 }
 
-/// Ends an unknown outcome.
+/// Resolves an unknown outcome.
 pub(crate) async fn resolve(
     context: &Context,
     caller: &VerifiedCaller,
@@ -128,7 +128,7 @@ pub(crate) fn event_of(
     event
 }
 
-/// The record behind a call, for its owner or an operator.
+/// The record of a call, for its owner or an operator.
 pub(crate) async fn behind(
     outcomes: &Outcomes,
     caller: &VerifiedCaller,
@@ -163,7 +163,7 @@ pub(crate) async fn find(
     if may_see(outcomes, caller, &record) { Ok(record) } else { Err(unknown()) }
 }
 
-/// Refuses everybody but operators.
+/// Refuses everyone but operators.
 pub(crate) fn must_be_operator(context: &Context, caller: &VerifiedCaller) -> Result<(), Refusal> {
     if reviewer::is_operator(&context.approvals, caller) {
         return Ok(());
@@ -174,7 +174,7 @@ pub(crate) fn must_be_operator(context: &Context, caller: &VerifiedCaller) -> Re
     ))
 }
 
-/// Refuses what says nothing, and what says too much.
+/// Refuses evidence that is empty or too long.
 pub(crate) fn check_evidence(evidence: &str) -> Result<(), Refusal> {
     if evidence.trim().is_empty() || evidence.len() > EVIDENCE_BYTES_MAX {
         return Err(Refusal::new(ErrorCode::ValidationError, "this needs evidence").with_problems(
@@ -200,7 +200,7 @@ pub(crate) async fn view_of(outcomes: &Outcomes, record: &EffectRecord) -> Recor
     view
 }
 
-/// The arguments, masked as the tool's schema says. None where nobody can tell what in them is sensitive.
+/// The arguments, masked as the tool's schema says. `None` where no schema says what is sensitive.
 async fn args_of(outcomes: &Outcomes, record: &EffectRecord) -> Option<Value> {
     let parked = outcomes.ledger.parked(record).await.ok()?;
     let scope = &record.scope;

@@ -1,7 +1,7 @@
 //! What is active, here and in the ledger (decision 26).
 //!
-//! Owns activation and how this node follows what others activate. Invariant: what is active decides in the epoch that the ledger gave to
-//! its activation, or not at all.
+//! Owns activation and how this node follows activations of others. Invariant: the active policies decide in the epoch that the ledger gave
+//! to their activation, or not at all.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use crate::{active::Active, context::Context};
 #[derive(Debug)]
 pub(crate) struct Next {
     pub(crate) active: Active,
-    /// Whose tokens are taken from then on; absent: those of before.
+    /// The issuers accepted from then on; absent: those of before.
     pub(crate) issuers: Option<NextIssuers>,
     pub(crate) by: Activation,
     /// Who asked for it, for the audit.
     pub(crate) note: Option<String>,
 }
 
-/// Makes `next` what decides from now on, here and on every node; permits of earlier ones are no longer taken.
-/// Where nodes share the ledger, a start or a reload brings back none that were replaced unless an operator says so.
+/// Activates `next` here and on every node; earlier permits are no longer accepted. Where nodes share the ledger, a start or a reload does
+/// not bring back replaced policies unless an operator says so.
 pub(crate) async fn activate(context: &Context, next: Next) -> Result<(), LedgerError> {
     let Next { active, issuers, by, note } = next;
     let _one_at_a_time = context.current.changing.lock().await;
@@ -52,7 +52,7 @@ pub(crate) async fn activate(context: &Context, next: Next) -> Result<(), Ledger
     Ok(())
 }
 
-/// Looks what is active in the ledger, and joins its epoch when it is this node's; says whether it is.
+/// Reads what is active in the ledger, and joins its epoch if it is what this node has; returns whether it is.
 pub(crate) async fn follow(context: &Context) -> Result<bool, LedgerError> {
     let _one_at_a_time = context.current.changing.lock().await;
     let active = context.ledger.store().policy().await?;
@@ -74,7 +74,7 @@ pub(crate) async fn follow(context: &Context) -> Result<bool, LedgerError> {
 fn adopt(context: &Context, active: Active) {
     context.approvals.adopt(Arc::clone(&active.policies));
     context.current.set(active);
-    // What was minted under other policies is not used under these.
+    // Credentials minted under other policies are not used under these.
     context.credentials.broker.purge(&Purge::All);
     context.node.health().foreign_policies(None);
 }

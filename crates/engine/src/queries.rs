@@ -1,6 +1,6 @@
 //! What callers ask about their own calls and tools.
 //!
-//! Owns the rule that ids of others answer as ids that do not exist.
+//! Owns the rule that ids of others get the same answer as ids that do not exist.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::{
     views::{FeatureView, ToolView, status::StatusView},
 };
 
-/// How a call of the caller's stands.
+/// The state of a call of the caller.
 pub(crate) async fn call(
     outcomes: &Outcomes,
     caller: &VerifiedCaller,
@@ -58,7 +58,7 @@ pub(crate) async fn call(
             }
             let claimed = matches!(record.state, EffectState::Claimed { .. });
             match told {
-                // The claim is this call's own, and it is on its way.
+                // The claim is this call's own, and it is in flight.
                 Some(told) if claimed => Ok(told),
                 _ => Ok(recorded::standing(outcomes, &record).await),
             }
@@ -75,7 +75,7 @@ pub(crate) async fn call(
     }
 }
 
-/// Withdraws a call of the caller's that waits for people; says how it stands then.
+/// Withdraws a call of the caller that waits for approval; returns its state then.
 pub(crate) async fn withdraw(
     context: &Context,
     caller: &VerifiedCaller,
@@ -87,14 +87,14 @@ pub(crate) async fn withdraw(
     let request = WithdrawalRequest { reason: reason.to_owned() };
     match context.approvals.withdraw(caller, &held.approval_id, request).await {
         Ok(_ended) => {}
-        // It was sent, or ended otherwise, at the same moment.
+        // It was sent, or ended otherwise, at the same time.
         Err(refusal) if refusal.code == ErrorCode::ValidationError => {}
         Err(refusal) => return Err(refusal),
     }
     call(context, caller, call_id).await
 }
 
-/// A view on a call of the caller's, to wait by.
+/// A receiver for the state of a call of the caller.
 pub(crate) async fn follow(
     outcomes: &Arc<Outcomes>,
     caller: &VerifiedCaller,
@@ -104,13 +104,13 @@ pub(crate) async fn follow(
     let owner = Owner::of(&caller.chain());
     match outcomes.registry.follow(call_id, &owner) {
         Some(progress) if !answer.is_final() || *progress.borrow() == answer => Ok(progress),
-        // It ended, and only the ledger remembers: nothing will change any more.
+        // It has ended, and only the ledger knows it: nothing will change any more.
         _ if answer.is_final() => Ok(watch::Sender::new(answer).subscribe()),
         _ => Ok(wait_for(outcomes, call_id, owner, answer)),
     }
 }
 
-/// A view on an open call that nobody here has waited for up to now.
+/// A receiver for an open call that has no entry here yet.
 pub(crate) fn wait_for(
     outcomes: &Arc<Outcomes>,
     call_id: &ToolCallId,
@@ -119,7 +119,7 @@ pub(crate) fn wait_for(
 ) -> watch::Receiver<Answer> {
     let progress = outcomes.registry.enter(call_id, owner, answer);
     let (owner, call_id) = (Arc::clone(outcomes), call_id.clone());
-    // It may have moved since it was read, before there was anybody to tell.
+    // It may have moved after it was read and before it was registered.
     outcomes.registry.spawn(async move { catch_up(&owner, &call_id).await });
     progress
 }
@@ -144,7 +144,7 @@ async fn catch_up(outcomes: &Outcomes, call_id: &ToolCallId) {
     }
 }
 
-/// Whether the ledger may know more than what was told here last: other nodes work on the same records.
+/// Whether the ledger may know more than the last answer here: other nodes work on the same records.
 fn may_have_moved(outcomes: &Outcomes, told: &Answer) -> bool {
     if !outcomes.ledger.store().is_shared() {
         return false;
@@ -158,7 +158,7 @@ fn may_have_moved(outcomes: &Outcomes, told: &Answer) -> bool {
     }
 }
 
-/// The tools that some circumstance could let the caller call.
+/// The tools that the caller may be able to call in some circumstances.
 pub(crate) fn usable(outcomes: &Outcomes, caller: &VerifiedCaller) -> Tools {
     let active = outcomes.current.active();
     let surface = outcomes.current.surface(&active, caller);
@@ -177,7 +177,7 @@ pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolVie
     usable(outcomes, caller).values().map(|tool| ToolView::of(tool, tool.is_aliased)).collect()
 }
 
-/// The capabilities of the caller's surface that are no tools of their servers.
+/// The capabilities of the caller's surface that are features of their servers, not tools.
 pub(crate) fn features(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<FeatureView> {
     let usable = usable(outcomes, caller).into_iter();
     usable
@@ -187,15 +187,15 @@ pub(crate) fn features(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<Feat
         .collect()
 }
 
-/// Whether `tool` names such a capability, of anybody's.
+/// Whether `tool` names such a capability, in anyone's surface.
 pub(crate) fn is_feature(outcomes: &Outcomes, caller: &VerifiedCaller, tool: &str) -> bool {
     let Ok(id) = CapabilityId::from_tool_name(tool) else { return false };
     let target = outcomes.current.active().catalog.resolve(caller.tenant(), &id);
     target.is_some_and(|target| target.capability.feature().is_some())
 }
 
-/// What the server of such a capability of the caller's surface lists: what its contract lets be asked for. Nothing, where the capability is none
-/// of them, or the server cannot be asked.
+/// What the server of such a capability of the caller's surface lists, as far as its contract permits. Empty where the capability is not
+/// one of them, or the server cannot be asked.
 pub(crate) async fn listed(
     outcomes: &Outcomes,
     caller: &VerifiedCaller,
@@ -221,7 +221,7 @@ pub(crate) async fn listed(
     }
 }
 
-/// Whether what identifies an item passes the contract's schema; of a template nobody knows before it is filled in.
+/// Whether the contract's schema accepts what identifies an item; a template is not checked before it is filled in.
 fn is_open(target: &Target, what: Listing, item: &Value) -> bool {
     let argument = match what {
         Listing::Resources => "uri",
@@ -231,12 +231,12 @@ fn is_open(target: &Target, what: Listing, item: &Value) -> bool {
     let Some(named) = item.get(argument) else { return false };
     let args = Map::from_iter([(argument.to_owned(), named.clone())]);
     let Err(refusal) = target.validate(&args) else { return true };
-    // A schema may want more than what identifies the item, which the caller says later.
+    // A schema may require more than what identifies the item, which the caller adds later.
     let pointer = format!("/{argument}");
     !refusal.problems.iter().any(|problem| problem.pointer.ends_with(&pointer))
 }
 
-/// Whether a tool of the caller's surface declares the form of its results.
+/// Whether a tool of the caller's surface declares an output schema.
 pub(crate) fn declares_output(outcomes: &Outcomes, caller: &VerifiedCaller, tool: &str) -> bool {
     let Ok(id) = CapabilityId::from_tool_name(tool) else { return false };
     let active = outcomes.current.active();
@@ -247,7 +247,7 @@ pub(crate) fn declares_output(outcomes: &Outcomes, caller: &VerifiedCaller, tool
             .is_some_and(|target| target.capability.output_schema.is_some())
 }
 
-/// What decides on this node.
+/// What is active on this node.
 pub(crate) fn status(context: &Context) -> StatusView {
     let active = context.current.active();
     let (disk, needs_restart) = context.disk.state();

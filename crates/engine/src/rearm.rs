@@ -26,12 +26,12 @@ use crate::{
     views::{RearmRequest, RecordView},
 };
 
-/// How often a word is tried again when the record moved meanwhile.
+/// How often a re-arm is tried again when the record moved meanwhile.
 const TRIES: usize = 4;
-/// How many re-armed records are looked at in one round.
+/// How many re-armed records are read in one round.
 const PAGE: usize = 100;
 
-/// Takes an operator's word that a call shall be sent again.
+/// Records an operator's request that a call be sent again.
 pub(crate) async fn ask(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
@@ -54,7 +54,7 @@ pub(crate) async fn ask(
         match context.ledger.rearm(&record, word, two_people, event).await {
             Ok(next) => {
                 if matches!(next.state, EffectState::Rearmed { .. }) {
-                    // What was told of the arm before holds no more.
+                    // Earlier answers about the previous arm no longer hold.
                     context.registry.forget(&next.call_id);
                     send(context, next.clone()).await;
                 }
@@ -81,8 +81,8 @@ fn may_be_rearmed(ledger: &Ledger, record: &EffectRecord) -> Result<(), Refusal>
             record.state.name()
         ));
     };
-    // A node that was taken over from may wake up and send until then; from then on it refuses to. Where nothing is shared it is
-    // gone: this process could not have the store otherwise.
+    // A fenced node may resume and send until the deadline; after it, the node refuses to. Where nothing is shared the node is gone:
+    // otherwise this process could not have opened the store.
     let store = ledger.store();
     let may_live = store.is_shared() && attempt.adopted_by.is_some();
     if may_live && store.now() < attempt.deadline_at {
@@ -94,7 +94,7 @@ fn may_be_rearmed(ledger: &Ledger, record: &EffectRecord) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Sends what was re-armed and waits: after a restart, after another node died, or because it could not be sent before.
+/// Sends re-armed calls that wait: after a restart, after another node died, or because they could not be sent before.
 pub(crate) async fn send_waiting(context: &Arc<Context>) {
     let page = context.rounds.rearmed.next(&context.ledger, "rearmed", PAGE).await;
     let waiting = match page {
@@ -106,7 +106,7 @@ pub(crate) async fn send_waiting(context: &Arc<Context>) {
     }
 }
 
-/// Sends a re-armed call; of several who try, one wins the dispatch.
+/// Sends a re-armed call; of several nodes that try, one wins the dispatch.
 async fn send(context: &Arc<Context>, record: EffectRecord) {
     if context.node.is_ending() || context.node.health().cannot_decide().is_some() {
         return;

@@ -1,8 +1,7 @@
-//! Recovery: what happens to calls that were under way in a process that is over, at start and when a node dies.
+//! Recovery: what happens to calls in flight in a process that has ended, at start and when a node dies.
 //!
-//! Owns who takes over which calls, and the way back from a record to a call; what is left to do about each is in
-//! [`crate::lifecycle::transitions`] (T7). Invariant: nothing is done about a dispatch before the duty for it was taken
-//! over, which one survivor gets.
+//! Owns who takes over which calls, and the way back from a record to a call; [`crate::lifecycle::transitions`] says what is left to do
+//! about each (T7). Invariant: nothing is done about a dispatch before one survivor has taken over the duty for it.
 
 mod abandoned;
 pub(crate) mod asking;
@@ -32,7 +31,7 @@ use crate::{
 
 /// How many records are read at a time.
 const PAGE: usize = 1_000;
-/// How many are worked on at a time: their commits go to the disk together.
+/// How many are processed at a time: their commits go to disk together.
 const AT_A_TIME: usize = 256;
 
 /// What recovery did.
@@ -42,16 +41,16 @@ pub(crate) struct Recovered {
     pub(crate) queued: usize,
 }
 
-/// What was taken over, and why no more was.
+/// What was taken over, and the error that ended it.
 #[derive(Debug, Default)]
 pub(crate) struct Adopted {
-    /// This process's duty from now on, whatever else went wrong.
+    /// This process's duty from now on, whatever else failed.
     pub(crate) records: Vec<EffectRecord>,
     pub(crate) failed: Option<LedgerError>,
 }
 
-/// Takes over the calls that were under way in processes that are over. What another survivor was faster with is left to it, and one
-/// that cannot be taken over keeps no other from it.
+/// Takes over the calls that were in flight in processes that have ended. Where another survivor is faster, the call is left to it; one
+/// that cannot be taken over does not keep the others from it.
 pub(crate) async fn adopt_orphans(ledger: &Ledger) -> Adopted {
     let mut adopted = Adopted::default();
     let mut query = EffectQuery { orphaned: true, limit: PAGE, ..EffectQuery::default() };
@@ -85,7 +84,7 @@ pub(crate) async fn adopt_orphans(ledger: &Ledger) -> Adopted {
     }
 }
 
-/// Whether the ledger would refuse the next one as well.
+/// Whether the ledger would refuse the next operation as well.
 pub(crate) const fn concerns_all(error: &LedgerError) -> bool {
     matches!(
         error,
@@ -99,7 +98,7 @@ pub(crate) const fn concerns_all(error: &LedgerError) -> bool {
     )
 }
 
-/// Goes through what was taken over: what is certain is recorded at once, what needs an adapter is queued.
+/// Recovers what was taken over: what is certain is recorded at once, what needs an adapter is queued.
 pub(crate) async fn recover(context: &Arc<Context>, orphans: Vec<EffectRecord>) -> Recovered {
     let recovering = orphans.into_iter().map(|record| recover_one(context, record));
     let queued: Vec<bool> = stream::iter(recovering).buffer_unordered(AT_A_TIME).collect().await;
@@ -107,7 +106,7 @@ pub(crate) async fn recover(context: &Arc<Context>, orphans: Vec<EffectRecord>) 
     Recovered { unknown: queued.len().saturating_sub(waits), queued: waits }
 }
 
-/// Recovers one call; says whether an adapter is needed for it.
+/// Recovers one call; returns whether an adapter is needed for it.
 async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     let Some(recourse) = step(context.state_of(&record), Orphaned) else { return false };
     let hand = context.callers.in_flight.take(record.record_id);
@@ -125,7 +124,7 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     true
 }
 
-/// What is left to do about a call that was sent is done, and its waiters are told what comes of it.
+/// Does what is left to do about a call that was sent, and tells its waiters the result.
 async fn take(context: &Arc<Context>, record: EffectRecord, recourse: Recourse) {
     match recourse {
         Recourse::SendAgain => again(context, record).await,
@@ -142,21 +141,21 @@ async fn take(context: &Arc<Context>, record: EffectRecord, recourse: Recourse) 
     }
 }
 
-/// The same for a call that somebody has to answer for, who leaves that to whatever comes of it.
+/// The same for a call that still has its responder, which is released first.
 pub(crate) async fn leave_to(
     context: &Arc<Context>,
     responder: Responder,
     record: EffectRecord,
     recourse: Recourse,
 ) {
-    // Before the responder lets go: a call that nobody works on is recovered by the round over such ones.
+    // Before the responder is released: a call without a guard counts as orphaned.
     let _hand = context.callers.in_flight.take(record.record_id);
     responder.release();
     take(context, record, recourse).await;
 }
 
-/// Sends the call again: from what was parked, through broker and gate, with the same token. A ledger that cannot say what was parked is
-/// asked again for as long as the call may be sent.
+/// Sends the call again: from what was parked, through broker and gate, with the same token. While the ledger cannot be read it is tried
+/// again for as long as the call may be sent.
 async fn again(context: &Arc<Context>, record: EffectRecord) {
     let mut tries = 0_u32;
     loop {
@@ -181,13 +180,13 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
 /// Why a call cannot be taken up from its record.
 #[derive(Debug)]
 pub(crate) enum NotTaken {
-    /// The ledger cannot be read at this moment.
+    /// The ledger cannot be read now.
     Passing(String),
-    /// It is not what was sent, or not offered any more.
+    /// It is not what was sent, or no longer offered.
     Final(String),
 }
 
-/// A call from its record, on its way through broker and gate; else why it cannot be sent as it was.
+/// Sends a recorded call on its way through broker and gate, or says why it cannot be sent unchanged.
 pub(crate) async fn take_up(
     context: &Arc<Context>,
     record: &EffectRecord,
@@ -221,7 +220,7 @@ pub(crate) async fn take_up(
     Ok(())
 }
 
-/// The duty to answer a recorded call that is taken up again, in the trace that it began in.
+/// The responder of a recorded call that is taken up again, in the trace that the call began in.
 pub(crate) fn responder_of(
     callers: &Arc<Callers>,
     record: &EffectRecord,

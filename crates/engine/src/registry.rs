@@ -1,6 +1,6 @@
 //! The execution registry: who waits for which call, and the tasks that execute.
 //!
-//! Owns reply ports and tasks, so that no kill or restart of an actor loses an outcome or strands a caller. Keeps finished
+//! Owns reply ports and tasks, so that no kill or restart of an actor loses an outcome or leaves a caller unanswered. Keeps finished
 //! answers for a while, bounded in number and age; what must not be lost is in the ledger.
 
 use std::{
@@ -24,13 +24,13 @@ use placet_types::{
 
 use crate::answer::Answer;
 
-/// How many steps of a call are kept for those who are told of them.
+/// How many progress steps of a call are kept for its followers.
 const STEPS_KEPT: usize = 16;
 
-/// The latest steps of a call, in order: several, because who is told of them may be slower than the server that counts.
+/// The latest progress steps of a call, in order: several, because a follower may be slower than the server that sends them.
 pub type Steps = VecDeque<Progress>;
 
-/// Whose call it is: nobody else is told anything about it.
+/// Whose call it is: no one else is told anything about it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     pub(crate) tenant: TenantId,
@@ -65,13 +65,13 @@ struct Entry {
     progress: watch::Sender<Answer>,
     /// Those who waited for the same call under another entry.
     others: Vec<watch::Sender<Answer>>,
-    /// What its adapter told before its end, where it told something or somebody asked.
+    /// What its adapter reported so far; set once it reported a step or someone subscribed.
     steps: Option<watch::Sender<Steps>>,
-    /// The record to look at for news, where nobody here tells them, and its revision when it was last looked at.
+    /// The record to poll where no task here reports progress, and its revision when it was last read.
     watched: Option<(RecordId, u64)>,
-    /// In which round of looks it was looked at last.
+    /// The round in which it was last polled.
     looked: u64,
-    /// Which of the entries that this id has had; what is queued for an earlier one does not concern it.
+    /// Which entry of this call id it is; what is queued for an earlier entry does not concern it.
     turn: u64,
 }
 
@@ -97,12 +97,12 @@ impl Entries {
     }
 }
 
-/// A call of which only the ledger tells.
+/// A call whose state is known only from the ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct Watched {
     pub(crate) call_id: ToolCallId,
     pub(crate) record_id: RecordId,
-    /// The revision that was told of.
+    /// The revision last reported.
     pub(crate) rev: u64,
     turn: u64,
 }
@@ -126,7 +126,7 @@ impl Registry {
         }
     }
 
-    /// Makes a call known and gives a view on it; one that is known keeps its waiters.
+    /// Registers a call and returns a receiver for its state; a registered call keeps its waiters.
     pub(crate) fn enter(
         &self,
         call_id: &ToolCallId,
@@ -148,7 +148,7 @@ impl Registry {
         entry.progress.subscribe()
     }
 
-    /// Makes a call known of which only the ledger tells, and has it looked up until it ends.
+    /// Registers a call whose state is known only from the ledger, and has it polled until it ends.
     pub(crate) fn watch(
         &self,
         call_id: &ToolCallId,
@@ -163,13 +163,13 @@ impl Registry {
         progress
     }
 
-    /// At most so many of the calls of which only the ledger tells and that somebody waits for, those first that were not looked at for
-    /// longest, so that however many there are each has its turn. Those that nobody waits for are forgotten.
+    /// At most `most` of the calls to poll, those polled longest ago first, so that each has its turn however many there are. Calls without
+    /// waiters are forgotten.
     pub(crate) fn watched(&self, most: usize) -> Vec<Watched> {
         let mut entries = self.entries.lock();
         let waited = |entry: &Entry| {
             let told = entry.is_waited_for();
-            // What is held costs nothing here while nobody waits for it: the ledger tells anyone who asks.
+            // A held call without waiters needs no entry: the ledger has its state.
             let is_held = matches!(&*entry.progress.borrow(), Answer::Held(_));
             let is_final = entry.progress.borrow().is_final();
             told || is_final || (entry.watched.is_none() && !is_held)
@@ -195,7 +195,7 @@ impl Registry {
         due.into_iter().map(|(_, watched)| watched).collect()
     }
 
-    /// Tells the waiters what was read of a watched call, unless it has been taken up again since.
+    /// Tells the waiters what was read of a watched call, unless a newer entry has replaced it.
     pub(crate) fn publish_watched(&self, watched: &Watched, rev: u64, answer: Answer) {
         let current = {
             let mut entries = self.entries.lock();
@@ -209,7 +209,7 @@ impl Registry {
         }
     }
 
-    /// A view on a call, for its owner.
+    /// A receiver for the state of a call, for its owner.
     pub(crate) fn follow(
         &self,
         call_id: &ToolCallId,
@@ -220,24 +220,24 @@ impl Registry {
         (entry.owner == *owner).then(|| entry.progress.subscribe())
     }
 
-    /// How far a call has come, as its adapter tells; nothing where the call is not known here.
+    /// The progress of a call, as its adapter reports it; `None` where the call is not registered here.
     pub(crate) fn steps(&self, call_id: &ToolCallId) -> Option<watch::Receiver<Steps>> {
         let mut entries = self.entries.lock();
         let entry = entries.by_call.get_mut(call_id)?;
         Some(entry.steps.get_or_insert_default().subscribe())
     }
 
-    /// Whether nobody waits for a call any more.
+    /// Whether a call has no waiters any more.
     pub(crate) fn is_deserted(&self, call_id: &ToolCallId) -> bool {
         self.entries.lock().by_call.get(call_id).is_none_or(|entry| !entry.is_waited_for())
     }
 
-    /// A view on a call that is known to belong to the same key, and so to the same owner.
+    /// A receiver for a call that is known to have the same key, and so the same owner.
     pub(crate) fn follow_original(&self, call_id: &ToolCallId) -> Option<watch::Receiver<Answer>> {
         Some(self.entries.lock().by_call.get(call_id)?.progress.subscribe())
     }
 
-    /// Tells the waiters how a call stands. An end is told once: what comes after it is dropped.
+    /// Tells the waiters the state of a call. The end is reported once: what comes after it is dropped.
     pub(crate) fn publish(&self, call_id: &ToolCallId, answer: Answer) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.by_call.get(call_id) else { return };
@@ -261,8 +261,8 @@ impl Registry {
         }
     }
 
-    /// Lets the waiters of `from` wait for `to`, which takes up again what ended without an effect. What was told of `to` before
-    /// holds no more.
+    /// Moves the waiters of `from` to `to`, a call that ended without an effect and is taken up again. Earlier answers about `to` no longer
+    /// hold.
     pub(crate) fn adopt(&self, from: &ToolCallId, to: &ToolCallId) {
         let mut entries = self.entries.lock();
         let turn = entries.next_turn();
@@ -277,21 +277,21 @@ impl Registry {
         }
     }
 
-    /// Forgets a call of which something else tells now: the ledger, or the call it is a duplicate of.
+    /// Forgets a call whose state now comes from elsewhere: the ledger, or the call it is a duplicate of.
     pub(crate) fn forget(&self, call_id: &ToolCallId) {
         self.entries.lock().by_call.remove(call_id);
     }
 
-    /// Runs a task that nothing but the end of the process cancels.
+    /// Runs a task that only the end of the process cancels.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.tasks.spawn(task));
     }
 
-    /// Runs a task at once, as far as it gets without waiting; what is left of it goes on as with [`Registry::spawn`]. What waits for
-    /// nothing needs no task of its own, and a panic in it ends nothing else.
+    /// Polls a task once at once; if it is not ready, it continues as with [`Registry::spawn`]. A task that waits for nothing needs no
+    /// spawn, and a panic in it ends nothing else.
     pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut task = Box::pin(task);
-        // Nothing is lost with this waker: what is not ready is polled again as soon as it is a task.
+        // The no-op waker loses nothing: a pending task is polled again as soon as it is spawned.
         let mut context = task::Context::from_waker(Waker::noop());
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context)));
         match polled {
@@ -301,13 +301,13 @@ impl Registry {
         }
     }
 
-    /// Waits until every task has ended, `limit` at most; says whether they have.
+    /// Waits until every task has ended, `limit` at most; returns whether they have.
     pub(crate) async fn drain(&self, limit: Duration) -> bool {
         self.tasks.close();
         tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
     }
 
-    /// Calls that are under way.
+    /// How many calls are in flight.
     pub(crate) fn in_flight(&self) -> usize {
         let entries = self.entries.lock();
         let under_way = |entry: &&Entry| matches!(&*entry.progress.borrow(), Answer::InProgress(_));

@@ -1,7 +1,7 @@
-//! Reload: policies, contracts, directory and issuers are read again and take the place of those that are active, all or nothing.
+//! Reload: policies, contracts, directory and issuers are read again and replace the active ones, all or nothing.
 //!
-//! Owns what the composition root has to provide, and what callers are told. The order of activations is the policy actor's; what is
-//! active is [`crate::active`]'s. Invariant: nothing changes before everything was read, checked and kept in the ledger.
+//! Owns what the composition root has to provide, and what callers are told. The policy actor orders activations; what is active is in
+//! [`crate::active`]. Invariant: nothing changes before everything was read, checked and recorded in the ledger.
 
 use std::{fmt, sync::Arc};
 
@@ -16,7 +16,7 @@ use placet_types::{
     error::{ErrorCode, Problem, Refusal},
 };
 
-/// Reads what the configuration names, again.
+/// Reads the configured files again.
 pub trait Files: fmt::Debug + Send + Sync {
     /// Reads and checks everything that reloads.
     ///
@@ -38,11 +38,11 @@ pub struct Loaded {
     pub policies: Arc<Snapshot>,
     /// The contracts of the environment.
     pub contracts: Vec<Arc<Contract>>,
-    /// Who exists.
+    /// The directory.
     pub directory: Arc<Directory>,
-    /// Whose tokens are taken.
+    /// The accepted issuers.
     pub issuers: NextIssuers,
-    /// The digest of what the configuration says about them.
+    /// The digest of their configuration.
     pub issuers_digest: Digest,
     /// How the files were read.
     pub read: Read,
@@ -53,7 +53,7 @@ pub struct Loaded {
 pub struct Read {
     /// The digest over their bytes.
     pub fingerprint: Digest,
-    /// The keys of the configuration that have changed and count from the next start on.
+    /// The changed configuration keys that take effect only at the next start.
     pub needs_restart: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct Read {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// This engine was not started on files.
+    /// This engine was not started from files.
     #[error("there are no files to reload")]
     NoFiles,
     /// The files cannot be used.
@@ -70,10 +70,10 @@ pub enum ReloadError {
     /// They were active before, and another node replaced them.
     #[error("what this node has was active before and is not brought back by a reload: {0}")]
     Replaced(Box<ReplacedPolicies>),
-    /// The ledger did not confirm it: the engine ends, and its next start finds out which policies are active.
+    /// The ledger did not confirm it: the engine ends, and the next start finds out which policies are active.
     #[error("the ledger did not confirm the reload: {0}")]
     NotKept(String),
-    /// Who does it is being started again.
+    /// The policy actor is being restarted.
     #[error("nothing can be reloaded at this moment; look what is active, and try once more")]
     Unavailable,
 }
@@ -83,7 +83,7 @@ fn lines(problems: &[String]) -> String {
 }
 
 impl ReloadError {
-    /// What a caller is told, who is an operator and may know what is in the files.
+    /// What the caller is told, who is an operator and may know what is in the files.
     pub(crate) fn refusal(&self) -> Refusal {
         let problems: Vec<String> = match self {
             Self::Files(problems) => problems.clone(),
@@ -101,11 +101,11 @@ impl ReloadError {
     }
 }
 
-/// Who asked for a reload, and what they let it do.
+/// Who asked for a reload, and what they allow it to do.
 #[derive(Debug)]
 pub(crate) struct Order {
     /// For the audit.
     pub(crate) by: String,
-    /// The epoch of what an operator said may be rolled back.
+    /// The epoch of the activation that an operator allows to be rolled back.
     pub(crate) rolls_back: Option<u64>,
 }

@@ -161,14 +161,14 @@ fn bounds(range: ReportRange, now: Timestamp) -> Result<(Timestamp, Timestamp), 
     Ok((from, to))
 }
 
-/// What is read of an entry: the events in it.
+/// The part of an entry that is read: its events.
 #[derive(Deserialize)]
 struct Payload {
     #[serde(default)]
     audit: Vec<Happened>,
 }
 
-/// What is read of an event.
+/// The part of an event that is read.
 #[derive(Deserialize)]
 struct Happened {
     kind: AuditKind,
@@ -190,7 +190,7 @@ struct Happened {
     at_ms: i64,
 }
 
-/// What is read of a policy decision.
+/// The part of a policy decision that is read.
 #[derive(Deserialize)]
 struct Modes {
     mode_requested: Option<ApprovalMode>,
@@ -199,7 +199,7 @@ struct Modes {
 
 /// The chain as far as it was read.
 struct Reading {
-    /// Whose calls; absent: everybody's, the newest.
+    /// The tenant whose calls are counted; absent: all, the newest first.
     tenant: Option<TenantId>,
     range: (Timestamp, Timestamp),
     happened: Vec<Happened>,
@@ -218,7 +218,7 @@ impl Reading {
             let name = head.log.as_str();
             let mut next = first_at(log, name, head.size, from).await?;
             let until = first_at(log, name, head.size, to).await?;
-            // Everybody's calls are read for how they went of late: of more entries than are read, the last ones.
+            // Scores need recent calls: if there are more entries than are read, the last ones count.
             if self.tenant.is_none() {
                 next = next.max(until.saturating_sub(ENTRIES_MAX));
             }
@@ -231,7 +231,7 @@ impl Reading {
                 let many = until.saturating_sub(next).min(READ).min(left);
                 let entries =
                     log.entries(name, next, usize::try_from(many).unwrap_or(usize::MAX)).await?;
-                // A part that was taken away has no entries.
+                // A part of the chain that was removed has no entries.
                 self.incomplete |= entries.first().is_none_or(|first| first.seq > next);
                 let Some(last) = entries.last() else { break };
                 next = last.seq.saturating_add(1);
@@ -258,7 +258,7 @@ impl Reading {
     }
 
     fn count(&mut self) -> Count {
-        // Nodes have logs of their own: a call may be sent by one and settled by another.
+        // Nodes have logs of their own: one may send a call and another settle it.
         self.happened.sort_by_key(|event| event.at_ms);
         let mut count = Count::default();
         for event in &self.happened {
@@ -325,7 +325,7 @@ impl Count {
                 | AuditKind::ReadSettled
                 | AuditKind::Replayed
         );
-        // What an approver was refused is no call.
+        // A refusal to an approver is not a call.
         let is_of_approver = event.kind == AuditKind::Security && event.approval_id.is_some();
         if !is_of_call || is_of_approver {
             return;
@@ -369,7 +369,7 @@ impl Count {
             && self.refused.insert(call_id.clone())
         {
             one_more(|numbers| &mut numbers.refused);
-            // A tool that exists, and not for this caller, is a violation as much as what policy denies.
+            // A tool that exists but not for this caller is a violation just like a policy denial.
             let is_outside = code == ErrorCode::ToolNotFound && event.capability.is_some();
             if code == ErrorCode::PolicyDenied || is_outside {
                 one_more(|numbers| &mut numbers.violations);
@@ -392,7 +392,7 @@ fn ended(event: &Happened) -> Counter {
 }
 
 impl Tally {
-    /// The counts with the rates.
+    /// The counts with their rates.
     fn numbers(mut self) -> ReportNumbers {
         self.took_ms.sort_unstable();
         let numbers = self.numbers;
@@ -414,7 +414,7 @@ impl Tally {
     }
 }
 
-/// A share of a whole, from 0 to 1; none of nothing.
+/// A share of a whole, from 0 to 1; `None` if the whole is 0.
 fn rate(part: u64, whole: u64) -> Option<f64> {
     let of = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     (whole > 0).then(|| of(part) / of(whole))

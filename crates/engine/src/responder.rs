@@ -1,7 +1,7 @@
-//! The duty to answer one admitted call, and what it is answered through.
+//! The duty to answer one admitted call, and the handles for answering it.
 //!
-//! Owns [`Responder`] and the parts of a node that those who wait for calls have to do with. Invariant: a responder that is dropped unanswered
-//! has the call answered all the same, with what the ledger knows to be true.
+//! Owns [`Responder`] and the parts of a node that it needs. Invariant: when a responder is dropped unanswered, its call is answered all
+//! the same, with what the ledger knows to be true.
 
 use std::{
     fmt,
@@ -34,7 +34,7 @@ use crate::{
     submission::Submission,
 };
 
-/// Who answers for calls whose stage died.
+/// Answers calls whose stage died.
 pub(crate) trait Fallback: fmt::Debug + Send + Sync {
     /// Answers such a call with what the ledger knows to be true.
     fn abandoned(self: Arc<Self>, call: Abandoned);
@@ -49,7 +49,7 @@ pub(crate) struct Abandoned {
     pub(crate) sent: bool,
 }
 
-/// What calls are answered through.
+/// The handles that calls are answered through.
 #[derive(Debug)]
 pub(crate) struct Callers {
     registry: Arc<Registry>,
@@ -81,21 +81,21 @@ impl Callers {
     }
 }
 
-/// What a call asks for, as its answers name it.
+/// The identity of a call, as its answers state it.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     run_id: RunId,
     session_id: Option<SessionId>,
-    /// Absent where the tool's name is none.
+    /// Absent where the tool's name is not valid.
     capability: Option<CapabilityId>,
     /// Absent until it is derived, and for a read.
     pub(crate) key: Option<IdempotencyKey>,
-    /// The operation, once it is known that it exists: what metrics name.
+    /// The operation, once it is known to exist: metrics name only this.
     pub(crate) known: Option<CapabilityId>,
 }
 
 impl Asked {
-    /// As its caller wrote it: says nothing about whether there is such a tool.
+    /// From the submission: says nothing about whether there is such a tool.
     pub(crate) fn of(submission: &Submission) -> Self {
         Self {
             run_id: submission.run.run_id.clone(),
@@ -106,7 +106,7 @@ impl Asked {
         }
     }
 
-    /// As it is recorded.
+    /// From the record.
     pub(crate) fn of_record(record: &EffectRecord, session_id: Option<SessionId>) -> Self {
         Self {
             run_id: record.run_id.clone(),
@@ -126,27 +126,27 @@ pub(crate) struct Responder {
     pub(crate) asked: Asked,
     pub(crate) span: Span,
     pub(crate) trace_id: String,
-    /// What makes a receiver's spans children of the call's.
+    /// The W3C trace context that a receiver's spans continue.
     pub(crate) traceparent: Option<String>,
     pub(crate) accepted_at: Timestamp,
-    /// When this passage began: a call that was held begins again when it is taken up.
+    /// When this pass began: a held call begins another when it is taken up.
     pub(crate) began: Instant,
     record_id: Option<RecordId>,
-    /// Held to the end, also of a record that is another one's to answer for.
+    /// Held to the end, even after the record was detached.
     hand: Option<InFlightGuard>,
     sent: bool,
     admission: Option<OwnedSemaphorePermits>,
-    /// For how long it waits for the end of the call that it is a duplicate of, in milliseconds.
+    /// How long it waits for the end of the call that it is a duplicate of, in milliseconds.
     attach_ms: u64,
     resume: Option<ResumeGuard>,
     answered: bool,
 }
 
-/// For how long a duplicate waits for the call that is under way when it does not say, in milliseconds.
+/// How long a duplicate waits by default for the call in flight, in milliseconds.
 const ATTACH_MS: u64 = 30_000;
 
 impl Responder {
-    /// A passage for a call that the registry knows.
+    /// A responder for a registered call.
     pub(crate) fn new(
         callers: Arc<Callers>,
         call_id: ToolCallId,
@@ -193,48 +193,48 @@ impl Responder {
         }
     }
 
-    /// Says under which record the call runs, so that an abandoned call is answered from it.
+    /// Sets the record that the call runs under, from which it is answered if it is abandoned.
     pub(crate) fn attach_record(&mut self, record_id: RecordId) {
         self.hand = Some(self.callers.in_flight.take(record_id));
         self.record_id = Some(record_id);
     }
 
-    /// Keeps anybody else from taking up the same approval until this passage ends.
+    /// Keeps other tasks from taking up the same approval until this responder is dropped.
     pub(crate) fn resumed_under(&mut self, guard: ResumeGuard) {
         self.resume = Some(guard);
     }
 
-    /// Whether the key is this call's.
+    /// Whether this call has taken the key.
     pub(crate) const fn has_record(&self) -> bool {
         self.record_id.is_some()
     }
 
-    /// Holds places among the calls that are admitted.
+    /// Keeps the admission permits until the responder is dropped.
     pub(crate) fn admitted(mut self, places: OwnedSemaphorePermits) -> Self {
         self.admission = Some(places);
         self
     }
 
-    /// Waits so long for a call that it is a duplicate of; not said: for as long as any.
+    /// Sets how long it waits for the call that it is a duplicate of; absent: [`ATTACH_MS`].
     pub(crate) fn attaches_for(mut self, wait_ms: Option<u64>) -> Self {
         self.attach_ms = wait_ms.unwrap_or(ATTACH_MS);
         self
     }
 
-    /// Takes a place among those who only wait for another call, and gives its own back to calls that do something. Says until when it
-    /// may wait; not at all where too many do.
+    /// Takes a place among the calls that only wait for another call, and returns its admission permits. Returns until when it may wait;
+    /// `None` where too many calls do.
     pub(crate) fn attach(&mut self, tenant: &TenantId) -> Option<(OwnedSemaphorePermit, Instant)> {
         let place = self.callers.admission.attach(tenant)?;
         drop(self.admission.take());
         Some((place, Instant::now() + Duration::from_millis(self.attach_ms)))
     }
 
-    /// Says that a call without a record is with its adapter.
+    /// Marks a call without a record as being with its adapter.
     pub(crate) const fn is_sent(&mut self) {
         self.sent = true;
     }
 
-    /// Goes on under the id of the call that made the record: anyone who asks for that one learns the outcome.
+    /// Continues under the id of the call that made the record: those who ask for that id learn the outcome.
     pub(crate) fn continue_as(&mut self, original: &ToolCallId) {
         if self.call_id == *original {
             return;
@@ -248,19 +248,19 @@ impl Responder {
         );
     }
 
-    /// Keeps the trace that a recorded call began in, where there is no span to tell it.
+    /// Keeps the trace that a recorded call began in, where there is no span to carry it.
     pub(crate) fn in_trace_of(&mut self, trace_id: &str) {
         if self.trace_id.is_empty() {
             trace_id.clone_into(&mut self.trace_id);
         }
     }
 
-    /// Says that the record is not this call's to answer for.
+    /// Gives up the duty to answer for the record.
     pub(crate) fn detach_record(&mut self) {
         self.record_id = None;
     }
 
-    /// Tells the waiters the end.
+    /// Tells the waiters the final answer.
     pub(crate) fn finish(mut self, answer: Answer) {
         self.answered = true;
         self.note_end(&answer);
@@ -285,14 +285,14 @@ impl Responder {
         self.callers.metrics.refused(known, refusal, self.began.elapsed());
     }
 
-    /// Tells the waiters the result of a call that was settled, and counts it.
+    /// Tells the waiters the result of a settled call, and counts it.
     pub(crate) fn reply(self, result: ToolResultEnvelope) {
         self.callers.metrics.called(&result, self.began.elapsed());
         self.finish(result::answer_of(result, false));
     }
 
-    /// Tells the waiters that the call is parked: it is data now, and the approval service takes it up again. A duplicate keeps nothing of
-    /// its own: its waiters go on to the call that is held.
+    /// Tells the waiters that the call is parked: from here on it is data, and the approval service takes it up again. A duplicate keeps
+    /// nothing of its own: its waiters move to the held call.
     pub(crate) fn park(mut self, held: Held) {
         self.answered = true;
         trace::record_approval(&self.span, held.approval_id.as_str(), Some("pending"));
@@ -304,12 +304,12 @@ impl Responder {
         }
     }
 
-    /// Leaves the call to whatever else works on it.
+    /// Leaves the call to another task that works on it.
     pub(crate) fn release(mut self) {
         self.answered = true;
     }
 
-    /// How the call ended, on its span.
+    /// Records on the span how the call ended.
     fn note_end(&self, answer: &Answer) {
         match answer {
             Answer::Finished(result) => {

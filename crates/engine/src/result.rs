@@ -1,6 +1,6 @@
 //! Result envelopes (TM-03): one place that fills their fields.
 //!
-//! Owns the shape of every answer that says what became of an effect. Does not decide what became of it.
+//! Owns the shape of every answer that reports what became of an effect. Does not decide what became of it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,10 +26,10 @@ use placet_types::{
 
 use crate::answer::{Answer, Held, RefusedCall};
 
-/// When to ask again about a call that is being executed, in milliseconds.
+/// When to ask again about a call in flight, in milliseconds.
 const ASK_AGAIN_MS: u64 = 1_000;
 
-/// Which call a result is of.
+/// The call that a result is about.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) call_id: ToolCallId,
@@ -42,33 +42,33 @@ pub(crate) struct Subject {
     pub(crate) approval_id: Option<ApprovalId>,
     pub(crate) traceparent: Option<String>,
     pub(crate) accepted_at: Timestamp,
-    /// What ran in the place of the agent's arguments, where an approver edited them.
+    /// The arguments that ran instead of the agent's, where an approver edited them.
     pub(crate) edited: Option<EditedArgs>,
 }
 
-/// Arguments that an approver wrote, as their agent is told of them.
+/// Arguments that an approver edited, as the agent is told about them.
 #[derive(Debug, Clone)]
 pub(crate) struct EditedArgs {
-    /// Fields marked sensitive masked.
+    /// With sensitive fields masked.
     pub(crate) args: Value,
-    /// Where masked values changed.
+    /// The paths of masked values that changed.
     pub(crate) masked: BTreeSet<String>,
 }
 
 impl EditedArgs {
-    /// What an agent is told, where the call says that somebody edited its arguments. Absent where no schema says what may be shown.
+    /// What the agent is told about the edit. Null arguments where no schema says what may be shown.
     pub(crate) fn of(edit: &ParkedEdit, shown: Option<Value>) -> Self {
         Self { args: shown.unwrap_or(Value::Null), masked: edit.masked.clone() }
     }
 
-    /// What a result says of them.
+    /// The edit that a result reports.
     pub(crate) fn in_result(result: &ToolResultEnvelope) -> Option<Self> {
         let args = result.edited_args.clone()?;
         Some(Self { args, masked: result.edited_masked.clone() })
     }
 }
 
-/// Why a call that people agreed to has not run.
+/// Why an approved call has not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// Its caller has to repeat it with a new token.
@@ -78,7 +78,7 @@ pub(crate) enum Obstacle {
 }
 
 impl Subject {
-    /// The subject of a recorded call; what was parked fills in the rest where it can be read.
+    /// The subject of a recorded call; the rest comes from what was parked, if that can be read.
     pub(crate) fn of_record(record: &EffectRecord, parked: Option<&ParkedCall>) -> Self {
         Self {
             call_id: record.call_id.clone(),
@@ -95,7 +95,7 @@ impl Subject {
         }
     }
 
-    /// The subject of a call of which only its approval is kept.
+    /// The subject of a call of which only the approval is left.
     pub(crate) fn of_approval(approval: &ApprovalRecord) -> Self {
         Self {
             call_id: approval.call_id.clone(),
@@ -112,7 +112,7 @@ impl Subject {
         }
     }
 
-    /// The subject of an earlier answer about the same call, so far as that tells.
+    /// The subject as far as an earlier answer about the same call tells.
     pub(crate) fn of_answer(result: &ToolResultEnvelope, accepted_at: Timestamp) -> Self {
         Self {
             call_id: result.tool_call_id.clone(),
@@ -129,7 +129,7 @@ impl Subject {
         }
     }
 
-    /// The answer of a call that is being executed.
+    /// The answer for a call in flight.
     pub(crate) fn in_progress(self) -> Answer {
         let at = self.accepted_at;
         let mut result = self.result(ResultStatus::Pending, at);
@@ -139,14 +139,14 @@ impl Subject {
         Answer::InProgress(Arc::new(result))
     }
 
-    /// The answer of a call that was refused, or whose outcome is not known.
+    /// The answer for a call that was refused, or whose outcome is not known.
     pub(crate) fn refused(self, refusal: Refusal, at: Timestamp) -> Answer {
         let mut result = self.result(status_of(&refusal), at);
         result.error = Some(error_of(&refusal));
         Answer::Refused(Box::new(RefusedCall { refusal, result }))
     }
 
-    /// The answer of a call that waits for people, or for its caller.
+    /// The answer for a call that waits for approval, or for its caller.
     pub(crate) fn held(
         mut self,
         approval: &ApprovalRecord,
@@ -182,7 +182,7 @@ impl Subject {
         }
     }
 
-    /// A result of this call.
+    /// A result for this call.
     pub(crate) fn result(self, status: ResultStatus, at: Timestamp) -> ToolResultEnvelope {
         let (edited_args, edited_masked) =
             self.edited.map_or_else(Default::default, |edited| (Some(edited.args), edited.masked));
@@ -217,18 +217,18 @@ impl Subject {
     }
 }
 
-/// Arguments as they may be shown: fields marked sensitive masked.
+/// Arguments as they may be shown, with sensitive fields masked.
 pub(crate) fn shown_args(capability: &Capability, args: &Map<String, Value>) -> Option<Value> {
     let schema = capability.arguments.as_ref().ok()?;
     Some(schema.redact(&Value::Object(args.clone())))
 }
 
-/// The subject as far as the record alone tells.
+/// The subject as far as the record alone tells it.
 pub(crate) fn subject_alone(record: &EffectRecord) -> Subject {
     as_sent(Subject::of_record(record, None), record)
 }
 
-/// The approval and the decision that the call was sent under.
+/// The subject with the approval and the decision that the call was sent under.
 pub(crate) fn as_sent(mut subject: Subject, record: &EffectRecord) -> Subject {
     if let Some(attempt) = record.state.attempt() {
         subject.approval_id.clone_from(&attempt.approval_id);
@@ -237,7 +237,7 @@ pub(crate) fn as_sent(mut subject: Subject, record: &EffectRecord) -> Subject {
     subject
 }
 
-/// Puts an adapter's answer into a result; a write that names no change is said to have written its capability.
+/// Puts an adapter's answer into a result; a write that reports no mutation gets one that names its capability.
 pub(crate) fn fill(result: &mut ToolResultEnvelope, answer: AdapterAnswer, writes: bool) {
     result.output = answer.output;
     result.citations = answer.citations;
@@ -247,12 +247,12 @@ pub(crate) fn fill(result: &mut ToolResultEnvelope, answer: AdapterAnswer, write
     }
 }
 
-/// The operation of a result, for people to read.
+/// The operation of a result, in readable form.
 pub(crate) fn named(result: &ToolResultEnvelope) -> String {
     result.capability_id.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-/// How a call stands that is answered with a refusal (TM-03).
+/// The status of a call that is answered with a refusal (TM-03).
 pub(crate) fn status_of(refusal: &Refusal) -> ResultStatus {
     match (refusal.code, refusal.execution) {
         (ErrorCode::ApprovalPending | ErrorCode::InProgress, _) => ResultStatus::Pending,
@@ -263,7 +263,7 @@ pub(crate) fn status_of(refusal: &Refusal) -> ResultStatus {
     }
 }
 
-/// Why a call did not succeed, as an envelope says it.
+/// The error of an envelope for a refusal.
 pub(crate) fn error_of(refusal: &Refusal) -> ResultError {
     ResultError {
         error_code: refusal.code,
@@ -276,7 +276,7 @@ pub(crate) fn error_of(refusal: &Refusal) -> ResultError {
     }
 }
 
-/// The refusal that an envelope's error says.
+/// The refusal for the error of an envelope.
 pub(crate) fn refusal_of(error: &ResultError) -> Refusal {
     let mut refusal = Refusal::new(error.error_code, error.message.clone())
         .with_problems(error.problems.clone())
@@ -285,7 +285,7 @@ pub(crate) fn refusal_of(error: &ResultError) -> Refusal {
     refusal
 }
 
-/// A result for an outcome that nobody knows.
+/// A result for an unknown outcome.
 pub(crate) fn unknown(subject: Subject, at: Timestamp) -> ToolResultEnvelope {
     let mut result = subject.result(ResultStatus::Unknown, at);
     let refusal = Refusal::new(
@@ -297,7 +297,7 @@ pub(crate) fn unknown(subject: Subject, at: Timestamp) -> ToolResultEnvelope {
     result
 }
 
-/// An answer that carries a result: the envelope when something was executed, else the refusal in it.
+/// The answer for a result: the envelope if something was executed, else its refusal.
 pub(crate) fn answer_of(mut result: ToolResultEnvelope, replayed: bool) -> Answer {
     result.replayed = replayed;
     let executed = match (result.status, &result.error) {

@@ -1,6 +1,6 @@
-//! Taking up a call that people have agreed to: through broker and gate again.
+//! Taking up an approved call: through broker and gate again.
 //!
-//! Owns who takes it up, and when. What cannot be restored as it was approved makes the approval void; it never runs.
+//! Owns who takes it up, and when. A call that cannot be restored as it was approved makes its approval void and never runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,18 +21,18 @@ use crate::{
     recovery,
 };
 
-/// How long the node that has a call's tokens is given to take it up before another one says that they are missing, in milliseconds: it
-/// hears of the agreement within some seconds, and may have to ask a token service.
+/// How long the node that has a call's tokens is given to take it up before another node reports that they are missing, in milliseconds: it
+/// learns of the approval within seconds, and may have to ask a token service.
 const WITH_TOKENS_FIRST_MS: i64 = 10_000;
 
-/// Takes up the call of an approval that was agreed to. Does nothing when it is over, or being taken up already.
+/// Takes up the call of an approved approval. Does nothing if it has ended; tries later if it is being taken up already.
 pub(crate) async fn resume(
     context: &Arc<Context>,
     approval_id: &ApprovalId,
     renewed: Option<Box<Identity>>,
 ) {
     let Some(guard) = context.callers.resuming.enter(approval_id) else {
-        // Anyone who is at it may be about to give up.
+        // The task that has it may be about to give up.
         return context.routes.retry_later(approval_id);
     };
     let (approval, record) = match waiting(context, approval_id).await {
@@ -44,7 +44,7 @@ pub(crate) async fn resume(
         }
     };
     if renewed.is_none() && context.tokens.is_lacking(record.record_id) {
-        // Its caller has to come back first; then it is taken up with what they bring.
+        // Its caller has to come back first; then it is taken up with the caller's new token.
         return context.routes.approval_over(approval_id);
     }
     if renewed.is_none()
@@ -68,8 +68,8 @@ pub(crate) async fn resume(
     }
 }
 
-/// How long a call is left to other nodes: it needs tokens that are not here, and the one who may have them has not had the time yet to take
-/// it up. Nobody says before that they are missing.
+/// How long a call is left to other nodes: it needs tokens that are not here, and the node that may have them has not had enough time to
+/// take it up. Until then no node reports that they are missing.
 fn for_others(
     context: &Context,
     approval: &ApprovalRecord,
@@ -88,7 +88,7 @@ fn for_others(
     is_exchanged.then(|| Duration::from_millis(left_ms))
 }
 
-/// The call that waits for this approval to be used. Of an approval that is over the approval service learns how it stands.
+/// The call that waits for this approval. If the approval has ended, the approval service is told its state.
 async fn waiting(
     context: &Context,
     approval_id: &ApprovalId,
@@ -110,7 +110,7 @@ async fn waiting(
     };
     let waits = |record: &EffectRecord| matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
     let Some(record) = record.filter(waits) else {
-        // Where it was approved, it moved on between the two reads.
+        // If it was approved, it moved on between the two reads.
         context.approvals.moved(&approval);
         context.routes.approval_over(approval_id);
         return Ok(None);

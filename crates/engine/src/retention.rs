@@ -1,9 +1,9 @@
-//! Retention: results become tombstones, what approvers were shown goes with them, and tombstones whose keys tell their age are dropped
-//! (T10, decision 27); so is what has been over in the approval service for as long.
+//! Retention: results become tombstones, evidence for approvers is dropped with them, and tombstones whose keys tell their age are dropped
+//! (T10, decision 27); so is what ended as long ago in the approval service.
 //!
-//! Owns which of them are due, and how they are moved. Invariants: a key that had an effect is never free again, unless it is refused as too
-//! old from then on; nothing goes that something may still become of: no call that waits or runs, no break-glass record before its review; no
-//! call waits for a round; and what cannot be read or moved keeps no other list from it.
+//! Owns which of them are due, and how they are moved. Invariants: a key that had an effect never becomes free again, unless it is refused
+//! as too old from then on; nothing is dropped that may still change: no call that waits or runs, no break-glass record before its review;
+//! no call waits for a round; and what cannot be read or moved does not block the other lists.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -25,14 +25,14 @@ use crate::{context::Context, recovery, settings::Retention};
 /// The states whose records have a result that may be due.
 const SETTLED: [&str; 4] = ["succeeded", "failed_final", "failed_retriable", "denied"];
 const TOMBSTONE: &str = "tombstone";
-/// The pause between two pages of a list, in which calls come first.
+/// The pause between two pages of a list, to give way to calls.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One round: goes through every list to its end.
 pub(crate) async fn sweep(context: &Context) {
     let retention = &context.settings.ledger.retention;
     for state in SETTLED.into_iter().chain([TOMBSTONE]) {
-        // Those of a tenant with a time of its own, then all that are past everybody's.
+        // First each tenant with a retention of its own, then the default for all.
         for tenant in retention.tenants.keys().map(Some).chain([None]) {
             if !goes_on(context, state, records(context, state, tenant).await) {
                 return;
@@ -46,7 +46,7 @@ pub(crate) async fn sweep(context: &Context) {
     }
 }
 
-/// Says in the log that a list could not be gone through to its end, and whether the next one is worth a try.
+/// Logs that a list could not be processed to its end; returns whether to try the next one.
 fn goes_on(context: &Context, list: &str, swept: Result<(), LedgerError>) -> bool {
     let Err(error) = swept else { return true };
     context.node.noticed(&error);
@@ -58,7 +58,7 @@ fn page_size(retention: &Retention) -> usize {
     retention.batch.clamp(1, 1_000)
 }
 
-/// The records in a state that are past the time of a tenant, or of everybody.
+/// The records in a state that are past the retention of a tenant, or of all tenants.
 async fn records(
     context: &Context,
     state: &str,
@@ -88,7 +88,7 @@ async fn records(
         let due = page.into_iter().filter(|record| is_due(retention, record, now)).collect();
         let gone = move_on(context, due).await?;
         moved = moved.saturating_add(gone.len());
-        // What has moved is no place to go on from: its store may not know any more where it stood.
+        // A moved record cannot be a cursor: its store may no longer know its position.
         let stays = seen.into_iter().rev().find(|record_id| !gone.contains(record_id));
         query.after = stays.or(query.after);
         if !context.pause(PAUSE).await {
@@ -111,7 +111,7 @@ fn is_due(retention: &Retention, record: &EffectRecord, now: Timestamp) -> bool 
     record.state.is_settled() && record.updated_at < retention.results_since(Some(tenant), now)
 }
 
-/// Moves all of a page at once; one by one when one of them cannot be moved. Answers which were.
+/// Moves a whole page at once; one by one if one of them cannot be moved. Returns which were moved.
 async fn move_on(
     context: &Context,
     due: Vec<EffectRecord>,
@@ -128,7 +128,7 @@ async fn move_on(
     for record in due {
         match end(context, std::slice::from_ref(&record)).await {
             Ok(()) => drop(moved.insert(record.record_id)),
-            // A retry was faster, or another node.
+            // A retry or another node was faster.
             Err(LedgerError::Store(StoreError::Conflict | StoreError::Illegal(_))) => {}
             Err(error) if recovery::concerns_all(&error) => return Err(error),
             Err(error) => {
@@ -147,14 +147,14 @@ async fn end(context: &Context, records: &[EffectRecord]) -> Result<(), LedgerEr
     }
     context.ledger.bury(records).await?;
     for record in records {
-        // What is told of it from here on is the ledger's.
+        // From here on the ledger has its state.
         context.registry.forget(&record.call_id);
     }
     Ok(())
 }
 
-/// The approvals that are void. They have no record any more, so what was shown of them is dropped here once it has expired. They themselves
-/// stay for longer.
+/// Void approvals. They have no record any more, so what was shown of them is dropped here once it has expired. The approvals themselves
+/// are kept for longer.
 async fn proposals(context: &Context) -> Result<(), LedgerError> {
     let retention = &context.settings.ledger.retention;
     let store = context.ledger.store();
@@ -172,7 +172,7 @@ async fn proposals(context: &Context) -> Result<(), LedgerError> {
         for approval in page {
             let tenant = approval.chain.tenant();
             let over = approval.expires_at < retention.results_since(Some(tenant), now);
-            // Of most it is gone since an earlier round.
+            // For most of them it was dropped in an earlier round.
             let is_there =
                 |found: &Result<_, _>| !matches!(found, Err(StoreError::ContentMissing(_)));
             if over && is_there(&store.content(tenant, approval.proposal).await) {
@@ -189,7 +189,7 @@ async fn proposals(context: &Context) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// The approvals that came to their end.
+/// Approvals that have ended.
 async fn approvals(context: &Context) -> Result<(), LedgerError> {
     let retention = &context.settings.ledger.retention;
     let store = context.ledger.store();
@@ -207,7 +207,7 @@ async fn approvals(context: &Context) -> Result<(), LedgerError> {
                 kept = Some(approval.approval_id);
             }
         }
-        // What is gone is no place to go on from.
+        // A dropped approval cannot be a cursor.
         let stays = if dropped(&context.ledger, &due, &[]).await? { kept } else { Some(last) };
         query.after = stays.or(query.after);
         if is_end || !context.pause(PAUSE).await {
@@ -217,13 +217,13 @@ async fn approvals(context: &Context) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// Whether an approval is over, for long enough, and no call is on its way with it.
+/// Whether an approval ended long enough ago, and no call is still using it.
 async fn is_over(
     context: &Context,
     approval: &ApprovalRecord,
     now: Timestamp,
 ) -> Result<bool, LedgerError> {
-    // It came to its end no later than it would have expired.
+    // It ended no later than its expiry.
     let is_old = approval.expires_at
         < context.settings.ledger.retention.forgotten_since(approval.chain.tenant(), now);
     if !is_old || !approval.may_be_forgotten() {
@@ -233,7 +233,7 @@ async fn is_over(
         Ok(record) => record,
         Err(error) if error.is_transient() => return Err(error.into()),
         Err(error) => {
-            // Nobody can say whether a call is on its way with it; the others need not wait for that.
+            // Whether a call is using it is unknown; the others need not wait for that.
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval that is past its retention is kept, for its record cannot be read");
             return Ok(false);
         }
@@ -242,7 +242,7 @@ async fn is_over(
     Ok(record.is_none_or(|record| matches!(record.state, EffectState::Tombstone { .. })))
 }
 
-/// Grants, delegations, freezes, revocations and break-glass records that are over.
+/// Grants, delegations, freezes, revocations and break-glass records that have ended.
 async fn entries(context: &Context) -> Result<(), LedgerError> {
     let retention = &context.settings.ledger.retention;
     let store = context.ledger.store();
@@ -267,7 +267,7 @@ async fn entries(context: &Context) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// Drops them; says whether they are gone, which they are not where another node was faster with one of them.
+/// Drops them; returns whether they are gone, which they are not if another node was faster with one of them.
 async fn dropped(
     ledger: &Ledger,
     approvals: &[ApprovalRecord],

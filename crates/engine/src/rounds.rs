@@ -1,6 +1,6 @@
-//! Where the rounds stand that the engine makes again and again: over records in a state, and unknown outcomes.
+//! How far the periodic rounds have come: over records in a state, and over unknown outcomes.
 //!
-//! Owns how far each has come, so that the next goes on there. In memory alone: after a restart each begins at the front.
+//! Owns the cursors, so that each round continues where the previous one stopped. In memory only: after a restart each begins at the front.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,12 +16,12 @@ use placet_types::ids::RecordId;
 
 use crate::adapters::ports::backoff;
 
-/// How many unknown outcomes the times of the last question are kept of.
+/// For how many unknown outcomes the time of the last question is remembered.
 const ASKED_KEPT: usize = 10_000;
-/// How many attempts are remembered by when they came to be known; a forgotten one is waited for again.
+/// For how many attempts it is remembered when this process first knew of them; after that the wait begins again.
 const KNOWN_KEPT: usize = 100_000;
 
-/// Where every round stands.
+/// The state of every round.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     pub(crate) asked: Asked,
@@ -30,12 +30,12 @@ pub(crate) struct Rounds {
     pub(crate) rearmed: Cursor,
 }
 
-/// Where the look at the records in a state stands: each round goes on where the one before stopped, so that none is left out.
+/// The cursor over the records in a state: each round continues where the previous one stopped, so that none is left out.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor(Mutex<Option<RecordId>>);
 
 impl Cursor {
-    /// The next records, at most so many; after the last of them the next round begins at the front.
+    /// The next records, `limit` at most; after the last of them the next round begins at the front.
     pub(crate) async fn next(
         &self,
         ledger: &Ledger,
@@ -52,16 +52,16 @@ impl Cursor {
     }
 }
 
-/// When which unknown outcome was last asked about, and how often.
+/// When each unknown outcome was last asked about, and how often.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     due: Mutex<HashMap<RecordId, (Instant, u32)>>,
-    /// Since when this process has known which attempt of a record.
+    /// The attempt of each record that this process knows of, and since when.
     known: Mutex<HashMap<RecordId, (u32, Instant)>>,
 }
 
 impl Asked {
-    /// Whether the record's time has come; if so its next time is later.
+    /// Whether the record is due; if so, sets when it is due next.
     pub(crate) fn is_due(&self, record_id: RecordId) -> bool {
         let mut asked = self.due.lock();
         if asked.len() >= ASKED_KEPT {
@@ -80,7 +80,7 @@ impl Asked {
         true
     }
 
-    /// For how long this process has known the attempt, by a clock that nobody sets.
+    /// How long this process has known of the attempt, by the monotonic clock.
     pub(crate) fn known_for(&self, record_id: RecordId, attempt: &Attempt) -> Duration {
         let mut all = self.known.lock();
         if all.len() >= KNOWN_KEPT {

@@ -1,6 +1,7 @@
-//! Routes: how one stage reaches the next, over whichever worker is up.
+//! Routes: how one stage reaches the next, through any worker that is up.
 //!
-//! Owns the references to workers and to the approval service. A call that finds nobody for a while is dropped, and its passage answers.
+//! Owns the references to workers and to the approvals actor. A call that finds no worker for a while is dropped, and its responder
+//! answers.
 
 use std::{
     fmt,
@@ -21,26 +22,26 @@ use crate::{
     registry::Registry,
 };
 
-/// How often and how long apart a call looks for a worker while a pool is being restarted.
+/// How often, and at what interval, a call looks for a worker while a pool is being restarted.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the approval service is told.
 #[derive(Debug)]
 pub(crate) enum ApprovalsMessage {
-    /// People are asked, and nobody may have noted that.
+    /// An approval was requested, and may not have been noted.
     Asked { approval_id: ApprovalId },
-    /// The call may run: people agreed, or its caller is back with fresh authority.
+    /// The call may run: it was approved, or its caller is back with fresh authority.
     Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
     /// The call could not run now.
     RetryLater { approval_id: ApprovalId },
-    /// Others are to try first, for so long.
+    /// Other nodes are to try first, for this long.
     OthersFirst { approval_id: ApprovalId, wait: Duration },
-    /// The approval has ended, or its call is on its way, or waits for its caller.
+    /// The approval has ended, or its call is in flight, or it waits for its caller.
     Over { approval_id: ApprovalId },
-    /// Read on what waits, after the start.
+    /// Continue the initial read of pending approvals.
     ReadOn,
-    /// Look for approvals that other nodes asked for, or that people agreed to there.
+    /// Read approvals that were requested or granted on other nodes.
     Read,
     /// Look at the timers.
     Tick,
@@ -78,7 +79,7 @@ impl<S: Send + Sync + 'static> Pool<S> {
         }
     }
 
-    /// Gives the call to a worker that is up; gives it back when none is.
+    /// Gives the call to a worker that is up; returns it if there is none.
     fn offer(&self, call: Box<Call<S>>) -> Result<(), Box<Call<S>>> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let mut call = call;
@@ -90,7 +91,7 @@ impl<S: Send + Sync + 'static> Pool<S> {
             match worker.cast(WorkerMessage::Take(call)) {
                 Ok(()) => return Ok(()),
                 Err(MessagingErr::SendErr(WorkerMessage::Take(back))) => call = back,
-                // The message is gone with the channel: its passage has answered.
+                // The message was lost with the channel: its responder has answered.
                 Err(_) => return Ok(()),
             }
         }
@@ -98,7 +99,7 @@ impl<S: Send + Sync + 'static> Pool<S> {
     }
 }
 
-/// Every way between actors.
+/// The routes between actors.
 #[derive(Debug)]
 pub(crate) struct Routes {
     registry: Arc<Registry>,
@@ -157,7 +158,7 @@ impl Routes {
         reply, set_reply, Invoked
     );
 
-    /// Over whichever worker is up; while a pool is being restarted it is looked for one again and again.
+    /// Sends through any worker that is up; while a pool is being restarted it retries.
     fn send<S: fmt::Debug + Send + Sync + 'static>(&self, pool: &Arc<Pool<S>>, call: Call<S>) {
         let Err(mut call) = pool.offer(Box::new(call)) else { return };
         let pool = Arc::clone(pool);
@@ -176,17 +177,17 @@ impl Routes {
         self.approvals.store(Some(Arc::new(approvals)));
     }
 
-    /// Other nodes may have asked for approvals, and got them.
+    /// Other nodes may have requested approvals, or granted them.
     pub(crate) fn look_again(&self) {
         self.tell_approvals(ApprovalsMessage::Read);
     }
 
-    /// An approval was asked for, and nobody may have noted that.
+    /// An approval was requested, and may not have been noted.
     pub(crate) fn approval_asked(&self, approval_id: &ApprovalId) {
         self.tell_approvals(ApprovalsMessage::Asked { approval_id: approval_id.clone() });
     }
 
-    /// Enough people agreed: the call may run.
+    /// The call was approved and may run.
     pub(crate) fn approved(&self, approval_id: &ApprovalId) {
         self.tell_approvals(ApprovalsMessage::Resume {
             approval_id: approval_id.clone(),
@@ -207,13 +208,13 @@ impl Routes {
         self.tell_approvals(ApprovalsMessage::RetryLater { approval_id: approval_id.clone() });
     }
 
-    /// An approved call is left to other nodes for so long.
+    /// An approved call is left to other nodes for `wait`.
     pub(crate) fn others_first(&self, approval_id: &ApprovalId, wait: Duration) {
         let approval_id = approval_id.clone();
         self.tell_approvals(ApprovalsMessage::OthersFirst { approval_id, wait });
     }
 
-    /// An approval has come to its end (consumed, denied, void or expired), or its call waits for its caller: there is nothing to try.
+    /// An approval has ended (consumed, denied, void or expired), or its call waits for its caller: there is nothing to try.
     pub(crate) fn approval_over(&self, approval_id: &ApprovalId) {
         self.tell_approvals(ApprovalsMessage::Over { approval_id: approval_id.clone() });
     }

@@ -1,4 +1,4 @@
-//! What the composition root decides about the pipeline.
+//! What the composition root configures of the pipeline.
 //!
 //! Owns the values with their defaults. Does not read them from anywhere.
 
@@ -20,7 +20,7 @@ pub struct Settings {
     pub calls_in_flight_max: usize,
     /// Calls admitted at the same time for one tenant.
     pub calls_in_flight_per_tenant_max: usize,
-    /// Calls of one agent that may wait for people at the same time; one more is `OVERLOADED`.
+    /// Held calls that one agent may have at the same time; one more is `OVERLOADED`.
     pub held_per_agent_max: usize,
     /// Actors in each pool of a stage.
     pub stage_workers: usize,
@@ -34,9 +34,9 @@ pub struct Settings {
     pub answers_kept_ms: u64,
     /// How many of them at most.
     pub answers_kept_max: usize,
-    /// The group whose people may list the ledger and resolve unknown outcomes.
+    /// The group whose members may list the ledger and resolve unknown outcomes.
     pub operators: placet_types::ids::GroupId,
-    /// The channels over which callers may ask to be told, and the tenants whose callers may.
+    /// The channels over which callers may ask to be notified, and the tenants whose callers may.
     pub callbacks: BTreeMap<ChannelName, BTreeSet<TenantId>>,
     /// How records are kept, taken over and asked about.
     pub ledger: LedgerSettings,
@@ -45,11 +45,11 @@ pub struct Settings {
 /// How records are kept, taken over and asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerSettings {
-    /// How many operators have to agree before a call is sent again whose outcome is unknown: 1 or 2.
+    /// How many operators have to agree before a call with an unknown outcome is sent again: 1 or 2.
     pub rearm_people: u8,
     /// How long records are kept.
     pub retention: Retention,
-    /// How long an answer is awaited that is late already, in milliseconds.
+    /// How long a late answer is awaited, in milliseconds.
     pub late_answers_ms: u64,
     /// How many of them at most.
     pub late_answers_max: usize,
@@ -61,7 +61,7 @@ pub struct LedgerSettings {
     pub ask_every_ms: u64,
     /// How many approvals are read at a time; not 0.
     pub approvals_page: usize,
-    /// The epoch of the policies that the start may replace by ones that were replaced before.
+    /// The epoch of the policies that this start may replace by policies that were active before.
     pub rolls_back: Option<u64>,
 }
 
@@ -87,14 +87,14 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 /// How long records are kept (decision 27).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// How long results are kept, in milliseconds; what is left then is a tombstone.
+    /// How long results are kept, in milliseconds; after that a tombstone is left.
     pub results_ms: u64,
-    /// How long tombstones are kept whose key tells its age, in milliseconds; such a key is refused from then on. Raised later, it
-    /// lets keys in again that were forgotten before: it may only be lowered.
+    /// How long tombstones whose key tells its age are kept, in milliseconds; such a key is refused from then on. May only be lowered: if
+    /// it is raised, keys that were already forgotten are accepted again.
     pub tombstones_ms: u64,
     /// What is different for a tenant.
     pub tenants: BTreeMap<TenantId, TenantRetention>,
-    /// How often the ledger is gone through, in milliseconds.
+    /// How often retention runs, in milliseconds.
     pub sweep_every_ms: u64,
     /// How many records are moved in one commit.
     pub batch: usize,
@@ -124,11 +124,11 @@ impl Default for Retention {
 /// How far ahead of the ledger's clock a key may say it was made, in milliseconds.
 const AHEAD_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
-/// How much longer than its horizon a tombstone is kept, in milliseconds: nodes may differ in their settings for a moment.
+/// How much longer than its horizon a tombstone is kept, in milliseconds: the settings of nodes may differ for a while.
 const MARGIN_MS: i64 = 24 * 60 * 60 * 1_000;
 
 impl Retention {
-    /// Why a key that nobody remembers is not taken.
+    /// Why an unknown key is not accepted.
     pub(crate) fn refuse_key(
         &self,
         tenant: &TenantId,
@@ -151,24 +151,24 @@ impl Retention {
         })
     }
 
-    /// When results of a tenant, or of one without a time of its own, must have been settled to be kept at `now`.
+    /// The time before which results of a tenant, or of one without a retention of its own, are due at `now`.
     pub(crate) fn results_since(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
         let own = tenant.and_then(|tenant| self.tenants.get(tenant)?.results_ms);
         before(now, own.unwrap_or(self.results_ms))
     }
 
-    /// When keys of a tenant, or of one without a time of its own, must have been made to be taken at `now`.
+    /// The time before which keys of a tenant, or of one without a retention of its own, are refused at `now`.
     pub(crate) fn keys_since(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
         let own = tenant.and_then(|tenant| self.tenants.get(tenant)?.tombstones_ms);
         before(now, own.unwrap_or(self.tombstones_ms))
     }
 
-    /// When keys of `tenant` must have been made that may still be known at `now`.
+    /// The time before which keys of `tenant` may be forgotten at `now`.
     pub(crate) fn forgotten_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
         self.keys_since(Some(tenant), now).plus_ms(MARGIN_MS.saturating_neg())
     }
 
-    /// The latest that anybody's tombstones may have been made to be due at `now`.
+    /// The latest time before which tombstones of any tenant may be due at `now`.
     pub(crate) fn tombstones_due_first(&self, now: Timestamp) -> Timestamp {
         let own = self.tenants.values().filter_map(|own| own.tombstones_ms);
         before(now, own.fold(self.tombstones_ms, u64::min))

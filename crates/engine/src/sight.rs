@@ -1,14 +1,14 @@
-//! Whose calls and runs somebody sees.
+//! Whose calls and runs a caller may see.
 //!
-//! Owns the rule: operators and auditors see all of their tenant, other people what their agents do and what is done for them, everybody
-//! what they do themselves.
+//! Owns the rule: operators and auditors see all of their tenant, other people see what their agents do and what is done for them, and
+//! everyone sees what they do themselves.
 
 use placet_approvals::reviewer;
 use placet_identity::VerifiedCaller;
 
 use crate::{context::Context, registry::Owner};
 
-/// Somebody who looks.
+/// A caller who looks.
 pub(crate) struct Sight<'a> {
     context: &'a Context,
     pub(crate) caller: &'a VerifiedCaller,
@@ -21,7 +21,7 @@ impl<'a> Sight<'a> {
         Self { context, caller, sees_all }
     }
 
-    /// Whether they see what `owner` does.
+    /// Whether they may see what `owner` does.
     pub(crate) fn sees(&self, owner: &Owner) -> bool {
         if owner.tenant != *self.caller.tenant() {
             return false;

@@ -1,4 +1,4 @@
-//! What the API hands in: a call as its caller wrote it, strictly parsed.
+//! What the API accepts: a call as its caller wrote it, strictly parsed.
 //!
 //! Owns the wire form of `POST /v1/calls`. Does not interpret it: the build stage does. Says nothing about who calls.
 
@@ -15,7 +15,7 @@ use placet_types::{
     run_context::RunRequest,
 };
 
-/// The most labels a call may carry, and the longest label or evidence reference in bytes.
+/// The most labels a call may carry.
 pub const LABELS_MAX: usize = 32;
 /// The longest label or evidence reference, in bytes.
 pub const LABEL_BYTES_MAX: usize = 512;

@@ -1,7 +1,7 @@
-//! Tickets: a view on one call, to wait by.
+//! Tickets: a handle for waiting on one call.
 //!
-//! Owns the waiting of a caller. Dropping a ticket changes nothing about the call. The ticket of a duplicate goes on to the call that
-//! is held, so that a duplicate keeps nothing in the engine while people think.
+//! Owns the waiting of a caller. Dropping a ticket changes nothing about the call. The ticket of a duplicate moves to the held call, so
+//! that a duplicate keeps nothing in the engine while approvers think.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,14 +13,14 @@ use placet_types::ids::ToolCallId;
 pub use crate::registry::Steps;
 use crate::{answer::Answer, outcome::Outcomes, queries, registry::Owner};
 
-/// A view on one call.
+/// A handle for waiting on one call.
 #[derive(Debug, Clone)]
 pub struct Ticket {
     outcomes: Arc<Outcomes>,
     call_id: ToolCallId,
     owner: Owner,
     progress: watch::Receiver<Answer>,
-    /// Whether it follows the call that its own was a duplicate of.
+    /// Whether it moved to the call that its own was a duplicate of.
     replays: bool,
 }
 
@@ -34,25 +34,25 @@ impl Ticket {
         Self { outcomes, call_id, owner, progress, replays: false }
     }
 
-    /// The call; of a duplicate of a held call, that one.
+    /// The call; for a duplicate of a held call, the held one.
     #[must_use]
     pub const fn call_id(&self) -> &ToolCallId {
         &self.call_id
     }
 
-    /// How it stands.
+    /// Its current state.
     #[must_use]
     pub fn current(&self) -> Answer {
         self.told(self.progress.borrow().clone())
     }
 
-    /// How far it has come, as its adapter tells while it is at work; nothing where the call is not under way on this node.
+    /// Its progress, as its adapter reports it; `None` where the call is not in flight on this node.
     #[must_use]
     pub fn steps(&self) -> Option<watch::Receiver<Steps>> {
         self.outcomes.registry.steps(&self.call_id)
     }
 
-    /// How it stands after the next change; the same as now when nothing will change any more.
+    /// Its state after the next change; the current one if nothing will change any more.
     pub async fn changed(&mut self) -> Answer {
         let before = self.current();
         if !before.is_final() {
@@ -66,7 +66,7 @@ impl Ticket {
         self.seen()
     }
 
-    /// How it ends; a held call is waited for `wait_ms` only.
+    /// Its final answer; for a held call, the answer after `wait_ms` at most.
     pub async fn settled(&mut self, wait_ms: u64) -> Answer {
         let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
         loop {
@@ -89,7 +89,7 @@ impl Ticket {
         }
     }
 
-    /// Goes on to the call that is held, when this one is only its duplicate; says whether it did.
+    /// Moves to the held call if this one is only its duplicate; returns whether it did.
     fn goes_on(&mut self, answer: &Answer) -> bool {
         let Answer::Held(held) = answer else { return false };
         if held.call_id == self.call_id {

@@ -1,8 +1,8 @@
-//! Tokens of calls that wait, and who came back for them: in memory, until they expire.
+//! Tokens of held calls, and the callers who came back for them: in memory, until they expire.
 //!
-//! Owns what is kept of a held call's caller beside its record, and which held calls wait for their caller to come back with a new token.
-//! In the ledger there is nothing of this: after a restart every such call waits. Invariants: no token is kept past its own time, nor past
-//! the last call that it is kept for; where there are too many, the one who has the most of them gives way.
+//! Owns what is kept of a held call's caller alongside its record, and which held calls wait for their caller to come back with a new
+//! token. None of this is in the ledger: after a restart every such call waits. Invariants: no token is kept past its own expiry, nor past
+//! the last call that it is kept for; at the limit, the tenant with the most entries gives way.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use placet_types::{
 
 use crate::call::Identity;
 
-/// How many held calls have something kept; the caller of one beyond that has to come back.
+/// For how many held calls something is kept; beyond that, callers have to come back.
 const KEPT_MAX: usize = 100_000;
 
 /// Tokens of held calls.
@@ -32,29 +32,29 @@ pub(crate) struct Tokens {
 struct Kept {
     of: HashMap<RecordId, Waiting>,
     by_tenant: HashMap<TenantId, HashSet<RecordId>>,
-    /// One copy of a token for all calls that were made with it, and how many they are.
+    /// One copy of a token for all calls that were made with it, and their number.
     known: HashMap<Digest, (SubjectToken, usize)>,
-    /// Calls that cannot go on without their caller, and until when anybody waits for that.
+    /// Calls that wait for their caller, and until when.
     lacking: HashMap<RecordId, Timestamp>,
-    /// Calls of which it was told that they cannot go on, and until when that is remembered.
+    /// Calls reported as unable to continue, and until when that is remembered.
     told: HashMap<RecordId, Timestamp>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     tenant: TenantId,
-    /// Where the call needs them.
+    /// Set if the call needs them.
     tokens: Option<CallTokens>,
-    /// Who came back, where somebody did: with fresher authority than is recorded.
+    /// The caller who came back, with fresher authority than is recorded.
     renewed: Option<Box<Identity>>,
-    /// When the authority is over.
+    /// When the authority expires.
     until: Timestamp,
 }
 
-/// What a call was tried with.
+/// What a call was attempted with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tried {
-    /// Of the subject, and of who acts.
+    /// Digests of the subject's token and the actor's.
     tokens: Option<(Digest, Option<Digest>)>,
     until: Timestamp,
 }
@@ -87,7 +87,7 @@ impl Tokens {
         self.kept.lock().put(record_id, waiting, self.kept_max);
     }
 
-    /// The caller of a held call is back: for every try from now on, with tokens if the call needs them.
+    /// The caller of a held call is back: used for every attempt from now on, with tokens if the call needs them.
     pub(crate) fn renew(&self, record_id: RecordId, identity: &Identity, is_needed: bool) {
         let tokens = identity.tokens.clone().filter(|_| is_needed);
         let until =
@@ -106,18 +106,18 @@ impl Tokens {
         self.kept.lock().of.get(&record_id)?.tokens.clone()
     }
 
-    /// Whether there are tokens of a held call here.
+    /// Whether this node has the tokens of a held call.
     pub(crate) fn has(&self, record_id: RecordId) -> bool {
         self.kept.lock().of.get(&record_id).is_some_and(|waiting| waiting.tokens.is_some())
     }
 
-    /// Who came back for a held call.
+    /// The caller who came back for a held call.
     pub(crate) fn renewed(&self, record_id: RecordId) -> Option<Identity> {
         self.kept.lock().of.get(&record_id)?.renewed.as_deref().cloned()
     }
 
-    /// A held call cannot go on until its caller is back with a new token, which is waited for `until` then: what it was tried with did not
-    /// do. Answers whether it is so, or the caller has been back meanwhile.
+    /// Notes that a held call cannot continue until its caller is back with a new token, and waits `until` then: the authority it was
+    /// attempted with did not suffice. Returns `false` if the caller has come back meanwhile.
     pub(crate) fn lacks(&self, record_id: RecordId, tried: Tried, until: Timestamp) -> bool {
         let mut kept = self.kept.lock();
         if kept.of.get(&record_id).is_some_and(|waiting| !tried.is_with(waiting)) {
@@ -135,14 +135,14 @@ impl Tokens {
         self.kept.lock().lacking.contains_key(&record_id)
     }
 
-    /// Whether it is the first time that a held call is said not to go on.
+    /// Whether this is the first report that a held call cannot continue.
     pub(crate) fn is_news(&self, record_id: RecordId, until: Timestamp) -> bool {
         let mut kept = self.kept.lock();
         let full = kept.told.len() >= self.kept_max;
         !full && kept.told.insert(record_id, until).is_none()
     }
 
-    /// A call is over, or on its way.
+    /// A call has ended, or is in flight.
     pub(crate) fn forget(&self, record_id: RecordId) {
         let mut kept = self.kept.lock();
         kept.remove(&record_id);
@@ -184,7 +184,7 @@ impl Kept {
         self.of.insert(record_id, waiting);
     }
 
-    /// Anyone who keeps the most gives way to others, and to nobody if that is who asks.
+    /// The tenant with the most entries gives way to others; `false` if that is `tenant` itself.
     fn make_room(&mut self, tenant: &TenantId) -> bool {
         let own = self.by_tenant.get(tenant).map_or(0, HashSet::len);
         let most = self.by_tenant.values().max_by_key(|records| records.len());

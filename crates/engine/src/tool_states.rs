@@ -26,7 +26,7 @@ use crate::{
     views::ToolView,
 };
 
-/// How old a server's list may be that its tools are compared with, and how long that may take.
+/// The greatest age of the server's list that its tools are compared with, and the time limit for getting it.
 const LISTED_MS_MAX: u64 = 10_000;
 const COMPARED_IN: Duration = Duration::from_secs(3);
 
@@ -114,7 +114,7 @@ async fn of_port(context: &Context, active: &Active, port: &Port) -> Vec<ToolSta
     port.contract.capabilities.values().map(view).collect()
 }
 
-/// Whose live definition is found not to be the pinned one, in the time that somebody who looks at a page waits.
+/// The tools whose live definition is found not to be the pinned one, within the time that a reader of a page waits.
 async fn drifted(port: &Port) -> BTreeSet<CapabilityId> {
     let mut drifted = BTreeSet::new();
     let Connection::Up(connection) = port.connection() else { return drifted };
@@ -125,7 +125,7 @@ async fn drifted(port: &Port) -> BTreeSet<CapabilityId> {
             }
         }
     };
-    // A server that does not list in time is one that cannot be compared.
+    // A server that does not list in time cannot be compared.
     tokio::time::timeout(COMPARED_IN, comparing).await.unwrap_or_default();
     drifted
 }

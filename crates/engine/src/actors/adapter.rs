@@ -1,8 +1,8 @@
 //! The supervisor of one adapter: makes its connection, replaces it when it dies, with backoff.
 //!
 //! Owns the connection's lifetime, and a second connection where the secrets in a child's environment were rotated (TM-19). The calls over
-//! it are tasks of the registry: this actor's death cancels none of them. Invariant: a connection that works is closed only when another
-//! one has taken its place and its last call is over.
+//! it are tasks of the registry: this actor's death cancels none of them. Invariant: a working connection is closed only when another one
+//! has replaced it and its last call has ended.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,16 +41,16 @@ pub(crate) struct AdapterState {
     connecting: bool,
     failures: u32,
     not_before: Option<Instant>,
-    /// What the child of the connection was given.
+    /// The secrets that the child was started with.
     given: Given,
     looking: bool,
 }
 
-/// How often they are looked at.
+/// How often the secrets in the environment are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often a connection that was replaced is looked at, until its last call is over.
+/// How often a replaced connection is checked for calls that have not ended.
 const DRAIN_EVERY: Duration = Duration::from_millis(50);
-/// How long that may take at most: longer than the longest call.
+/// The most time that may take: longer than the longest call.
 const DRAIN_MAX: Duration = Duration::from_mins(15);
 
 impl Actor for AdapterActor {
@@ -114,7 +114,7 @@ impl AdapterActor {
         self.begin(myself, state);
     }
 
-    /// Looks whether the secrets in the environment of a child that runs were rotated.
+    /// Checks whether the secrets in the running child's environment were rotated.
     fn look(&self, myself: &ActorRef<AdapterMessage>, state: &mut AdapterState) {
         let is_up = matches!(self.port.connection(), Connection::Up(adapter) if adapter.is_alive());
         if state.looking || state.connecting || !is_up || self.context.node.is_stopping() {
@@ -129,7 +129,7 @@ impl AdapterActor {
         });
     }
 
-    /// Starts another child where the one that runs was given something else. It stays until the other one is up.
+    /// Starts another child if the secrets have changed. The running one stays until the other is up.
     fn looked(
         &self,
         myself: &ActorRef<AdapterMessage>,
@@ -151,11 +151,11 @@ impl AdapterActor {
         let (port, actor) = (Arc::clone(&self.port), myself.clone());
         let context = Arc::clone(&self.context);
         self.context.registry.spawn(async move {
-            // Before: what changes while the child starts makes it start once more, and is not overlooked.
+            // Before: a secret rotated while the child starts is not missed, but makes it start once more.
             let given = given(&context.credentials, &port.contract).await.unwrap_or_default();
             let limit = Duration::from_millis(port.contract.limits.connect_ms_max);
             let (connector, contract) = (Arc::clone(&port.connector), Arc::clone(&port.contract));
-            // In a task of its own, so that a connector's panic is a failed try.
+            // In a task of its own, so that a connector's panic counts as a failed attempt.
             let mut connecting = tokio::spawn(async move { connector.connect(contract).await });
             let outcome = match tokio::time::timeout(limit, &mut connecting).await {
                 Ok(Ok(outcome)) => outcome,
@@ -210,7 +210,7 @@ impl AdapterActor {
         self.port.set(next);
         let Connection::Up(old) = old else { return };
         self.context.registry.spawn(async move {
-            // Calls that are under way end over the connection with which they began.
+            // Calls in flight end on the connection on which they began.
             let began_at = Instant::now();
             while Arc::strong_count(&old) > 1 && old.is_alive() && began_at.elapsed() < DRAIN_MAX {
                 tokio::time::sleep(DRAIN_EVERY).await;
@@ -220,7 +220,7 @@ impl AdapterActor {
     }
 }
 
-/// What the secrets in the environment of a contract's child are; none where one cannot be read.
+/// Digests of the secrets in the environment of a contract's child; `None` where one cannot be read.
 async fn given(credentials: &Credentials, contract: &Contract) -> Option<Given> {
     let mut given = Given::new();
     for name in in_environment(contract) {

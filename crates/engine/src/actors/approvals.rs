@@ -1,7 +1,7 @@
 //! The approval service actor: the timers of the approval service.
 //!
-//! Owns when something is due: an expiry, another group, a resumption, another try. Holds no state that the ledger does not: one that
-//! comes up reads everything again. Timers are entries of the index, never a task each.
+//! Owns when something is due: an expiry, an escalation, a resumption, a retry. Holds no state that the ledger does not: an actor that
+//! restarts reads everything again. Timers are entries of the index, never one task each.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -30,27 +30,27 @@ use crate::{
 
 /// How often the approval service looks at its timers.
 const TICK: Duration = Duration::from_millis(250);
-/// When a call that was taken up is taken up again if nothing is heard of it.
+/// When a call that was taken up is taken up again if nothing more is heard about it.
 const UNHEARD_OF: Duration = Duration::from_secs(60);
-/// How long another node is given to take up what people agreed to there.
+/// How long another node is given to take up a call that was approved there.
 const OTHERS_FIRST: Duration = Duration::from_secs(3);
 /// How many approvals that have moved elsewhere are looked up in one round.
 const UNSEEN: usize = 1_000;
-/// How many pages are read before anybody is served; what more waits is read while calls are taken in.
+/// How many pages are read before any call is served; the rest is read while calls are admitted.
 const PAGES_FIRST: usize = 5;
-/// How many pages are read then before the approval service looks at its messages.
+/// How many pages are then read at a time between messages.
 const PAGES_THEN: usize = 2;
-/// When what could not be read is tried again.
+/// How long after a failed read it is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// How many approvals are compared at a time with what other nodes made of them.
+/// How many approvals of the index are compared at a time with the store.
 const MARKS: usize = 5_000;
 /// How many such pages are compared in one round.
 const MARKS_IN_ROUND: usize = 5;
-/// From how many of a page on that have moved the page is read as a whole.
+/// If more approvals than this have moved on a page, the whole page is read.
 const MOVED_MAX: usize = 250;
-/// How many pages of approved calls are read in one round, where other nodes may have moved them.
+/// How many pages of approved calls are read in one round; other nodes may have moved them.
 const PAGES_IN_ROUND: usize = 5;
-/// How many approvals are taken up at one tick, of those that are due.
+/// How many of the due approvals are acted on at one tick.
 const DUE_AT_ONCE: usize = 500;
 
 /// The actor.
@@ -64,13 +64,13 @@ pub(crate) struct ApprovalsActor {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     retries: HashMap<ApprovalId, (Instant, u32)>,
-    /// Where the first reading of all that waits goes on; nothing once it is over.
+    /// Where the initial read of pending approvals continues; `None` once it is complete.
     reading: Option<ApprovalId>,
-    /// Where the look at everything stands that other nodes may have moved.
+    /// How far the comparison of pending approvals with the store has come.
     swept_to: Option<ApprovalId>,
-    /// The freezes that were in force when the approval service looked last.
+    /// The freezes that were in force at the last tick.
     frozen: BTreeSet<DirectiveId>,
-    /// Where the look at the approved calls stands, which other nodes may have left.
+    /// How far the sweep over approved calls has come.
     approved_to: Option<ApprovalId>,
 }
 
@@ -84,7 +84,7 @@ impl Actor for ApprovalsActor {
         myself: ActorRef<Self::Msg>,
         (): (),
     ) -> Result<Timers, ActorProcessingErr> {
-        // First reachable, then reading: what is told meanwhile waits in the mailbox, what was told before is in the ledger.
+        // Reachable first, then read: messages sent meanwhile wait in the mailbox, and what was sent before is in the ledger.
         self.context.routes.set_approvals(myself.clone());
         let mut timers = Timers::default();
         self.context.approvals.pending.begin_sweep();
@@ -114,7 +114,7 @@ impl Actor for ApprovalsActor {
                     .retries
                     .get(&approval_id)
                     .map_or(0, |(_, tries)| tries.saturating_add(1));
-                // From a quarter of a second to the half minute of the backoff.
+                // From a quarter of a second up to the maximum backoff of half a minute.
                 let due = Instant::now() + backoff(tries.saturating_add(1));
                 timers.retries.insert(approval_id, (due, tries));
             }
@@ -129,7 +129,7 @@ impl Actor for ApprovalsActor {
                     myself.send_after(READ_AGAIN, || ApprovalsMessage::ReadOn);
                 }
             }
-            // What is being read for the first time is compared afterwards.
+            // What is still being read for the first time is compared afterwards.
             ApprovalsMessage::Read if timers.reading.is_some() => {}
             ApprovalsMessage::Read => {
                 if let Err(error) = self.sweep(timers).await {
@@ -144,7 +144,7 @@ impl Actor for ApprovalsActor {
 }
 
 impl ApprovalsActor {
-    /// Reads approvals in a state, after one of them, so many pages; answers where to go on, if there may be more.
+    /// Reads up to `pages` pages of approvals in a state, after one of them; returns where to continue if there may be more.
     async fn read(
         &self,
         state: &str,
@@ -169,8 +169,8 @@ impl ApprovalsActor {
             for approval in page {
                 self.seen(&approval);
                 if approval.state == ApprovalState::Approved {
-                    // Where it is shared, the node that people told takes it up; this one if nothing comes of that, or at once if
-                    // that one cannot, for want of its caller's tokens.
+                    // In a shared ledger the node on which it was approved takes it up; this node does if that fails, or at once if this
+                    // node has its caller's tokens.
                     let is_ours = self.context.tokens.has(approval.record_id);
                     let due = Instant::now() + if is_ours { Duration::ZERO } else { grace };
                     timers.retries.entry(approval.approval_id).or_insert((due, 0));
@@ -183,7 +183,7 @@ impl ApprovalsActor {
         Ok(query.after)
     }
 
-    /// Reads what waits on, so many pages; asks itself to go on, or does what has to wait until all of it is known.
+    /// Continues the initial read by up to `pages` pages; sends itself a message to continue, or does what had to wait for its end.
     async fn read_on(
         &self,
         myself: &ActorRef<ApprovalsMessage>,
@@ -195,7 +195,7 @@ impl ApprovalsActor {
         if timers.reading.is_some() {
             return myself.send_message(ApprovalsMessage::ReadOn).or(Ok(()));
         }
-        // What people agreed to elsewhere while the rest was read.
+        // What was approved on other nodes while the rest was read.
         drop(self.read("approved", None, usize::MAX, timers).await?);
         self.settle_unseen().await?;
         self.context.approvals.was_read();
@@ -203,7 +203,7 @@ impl ApprovalsActor {
         Ok(())
     }
 
-    /// Compares what waits with what is known of it, and reads what has moved; answers where to go on, if there may be more.
+    /// Compares pending approvals with the index and reads those that have moved; returns where to continue if there may be more.
     async fn compare(
         &self,
         mut after: Option<ApprovalId>,
@@ -235,8 +235,8 @@ impl ApprovalsActor {
         Ok(after)
     }
 
-    /// One round of the look at everything that other nodes may have moved. However many approved calls cannot run, each round goes
-    /// on where the one before stopped, so that none is left out.
+    /// One round over everything that other nodes may have moved. However many approved calls cannot run, each round continues where the
+    /// previous one stopped, so that none is left out.
     async fn sweep(&self, timers: &mut Timers) -> Result<(), StoreError> {
         let from = timers.approved_to.clone();
         timers.approved_to = self.read("approved", from, PAGES_IN_ROUND, timers).await?;
@@ -249,7 +249,7 @@ impl ApprovalsActor {
         Ok(())
     }
 
-    /// An approval as it was read: news of it are told only when all that waits was known before.
+    /// Takes in an approval that was read; changes are announced only once the initial read is complete.
     fn seen(&self, approval: &ApprovalRecord) {
         let Outcomes { approvals, ledger, .. } = &*self.context.outcomes;
         if approvals.is_read() {
@@ -260,7 +260,7 @@ impl ApprovalsActor {
         }
     }
 
-    /// What is in the index and was not come upon has moved elsewhere.
+    /// What is in the index and was not seen by the sweep has moved elsewhere.
     async fn settle_unseen(&self) -> Result<(), StoreError> {
         for approval_id in self.context.approvals.pending.unseen(UNSEEN) {
             match self.context.ledger.store().approval(&approval_id).await? {
@@ -306,8 +306,8 @@ impl ApprovalsActor {
         }
     }
 
-    /// Has what waits decided again where that is wanted, and when a freeze is over by time: what was held in it need not wait for those
-    /// who could have lifted it.
+    /// Decides pending calls again where that is wanted, or when a freeze has expired: what it held need not wait for those who could have
+    /// lifted it.
     fn renew(&self, timers: &mut Timers) {
         let now = self.context.ledger.store().now();
         let frozen = self.context.approvals.rules.open().freezes_in_force(now);

@@ -1,7 +1,7 @@
-//! The keeper and the identity actor: what has to be done again and again whether or not anybody calls.
+//! The keeper and the identity actor: periodic chores that run whether or not there are calls.
 //!
-//! Owns when each chore is due, and that none runs twice at a time. The chores hold no state that the ledger does not; they run in
-//! tasks of the registry, in bounded rounds, and never in the way of a call.
+//! Owns when each chore is due, and that no chore runs twice at the same time. Chores hold no state that the ledger does not; they run in
+//! tasks of the registry, in bounded rounds, and never block a call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,18 +19,18 @@ use crate::{
     settings::Settings,
 };
 
-/// In how many looks at the fleet dispatches are looked for once that nobody is at work on.
+/// After how many fleet intervals orphaned dispatches are searched for.
 const HANDS_EVERY: u64 = 5;
-/// How often re-armed calls are looked for that wait to be sent.
+/// How often re-armed calls that wait to be sent are searched for.
 const REARMED_EVERY_MS: u64 = 5_000;
 
-/// How often at least what is in force in the approval service is read again, because other nodes change it too.
+/// The longest interval at which the directives in force are read again, because other nodes change them too.
 const FORCE_EVERY_MS: u64 = 1_000;
 
-/// How often the configured files are compared with what was read of them.
+/// How often the configured files are compared with those that were read.
 const FILES_EVERY_MS: u64 = 5_000;
 
-/// How often it is looked whether tools have to be scored under new policies, and how often they are scored again.
+/// How often it is checked whether tools must be scored under new policies, and how often they are scored again.
 const SCORES_LOOK_MS: u64 = 500;
 const SCORES_EVERY_MS: u64 = 600_000;
 
@@ -73,7 +73,7 @@ impl Actor for KeeperActor {
         self.tree.enter(self.path, &myself, || KeeperMessage::Fault);
         let chores = (self.chores)(&self.context.settings);
         for (number, chore) in (0_usize..).zip(&chores) {
-            // Nodes that start together do not look together.
+            // Spreads out the rounds of nodes that start together.
             let epoch = self.context.ledger.store().epoch();
             let quarter = chore.every_ms.checked_div(4).unwrap_or(0).max(1);
             let apart = epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15).checked_rem(quarter).unwrap_or(0);
@@ -165,7 +165,7 @@ pub(crate) fn chores(settings: &Settings) -> Vec<Chore> {
     ]
 }
 
-/// The chores of the identity actor: the issuers' key sets stay fresh, and what was minted or sealed goes with its time.
+/// The chores of the identity actor: it refreshes the issuers' key sets and drops expired credentials and tokens.
 pub(crate) fn identity_chores(settings: &Settings) -> Vec<Chore> {
     vec![chore(settings.identity_refresh_ms.max(1_000), |context| {
         Box::pin(async move {

@@ -1,7 +1,7 @@
 //! The policy actor: reads and checks what is to be active, and swaps it in as one immutable value.
 //!
-//! Owns the order of reloads: one at a time, each with its own epoch, and every permit given before is void. Invariant: anyone who asks
-//! for one hears that it is made only once the ledger has it.
+//! Owns the order of reloads: one at a time, each with its own epoch, which voids every earlier permit. Invariant: a requester is told that
+//! the reload succeeded only once the ledger has it.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Actor for PolicyActor {
         _state: &mut (),
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            // Anyone who asked may have gone; what was read is active all the same.
+            // The requester may be gone; what was read is active all the same.
             PolicyMessage::Reload(order, reply) => drop(reply.send(self.reload(order).await)),
             PolicyMessage::Fault => injected_fault(),
         }
@@ -81,7 +81,7 @@ impl PolicyActor {
         Ok(ReloadView { before: before.digest(), changed, status })
     }
 
-    /// What was read, with a way to every adapter; those whose contract is the same are kept.
+    /// What was read, with a port to every adapter; ports whose contract is unchanged are kept.
     fn with_ports(&self, loaded: &Loaded) -> Active {
         let Loaded { policies, contracts, directory, issuers_digest, .. } = loaded;
         let context = &self.context;
@@ -115,13 +115,13 @@ impl PolicyActor {
                 return Err(ReloadError::Replaced(replaced));
             }
             Err(error) => {
-                // Nothing says that the ledger did not take it, and this node would go on deciding by other policies than those.
+                // The ledger may have taken it, and then this node would go on deciding by other policies than the active ones.
                 context.node.die(format!("a promotion could not be kept: {error}"));
                 return Err(ReloadError::NotKept(error.to_string()));
             }
         }
         self.exchange_ports(&before, &context.current.active());
-        // What waits may wait for what is not offered any more, or for less or more than is asked for now.
+        // A held call may wait for a tool that is no longer offered, or for more or less than policy asks for now.
         context.approvals.decide_again();
         context.routes.look_again();
         let owner = Arc::clone(context);
@@ -134,7 +134,7 @@ impl PolicyActor {
         Ok(())
     }
 
-    /// Adapters whose contract is new are connected, those whose contract went are left when their last call is over.
+    /// Connects adapters with a new contract, and retires those whose contract is gone once their last call has ended.
     fn exchange_ports(&self, before: &Active, now: &Active) {
         let is_in = |active: &Active, port: &Arc<_>| {
             active.ports.all().any(|other| Arc::ptr_eq(other, port))

@@ -13,9 +13,9 @@ use crate::{
     context::Context,
 };
 
-/// Below which the adapters' supervisors are.
+/// The path under which the adapters' supervisors run.
 pub(crate) const ADAPTERS: &str = "root/invoke";
-/// Why an adapter's supervisor ends whose contract is not active any more.
+/// Why the supervisor of an adapter ends whose contract is no longer active.
 pub(crate) const RETIRED: &str = "its contract is not active any more";
 
 /// Restarts within [`WINDOW`] that end the process.
@@ -37,7 +37,7 @@ pub(crate) struct SupervisorState {
     running: HashMap<ActorId, usize>,
     restarts: VecDeque<Instant>,
     tries: HashMap<usize, (u32, Instant)>,
-    /// Children that came later.
+    /// Children that were added later.
     added: Vec<ChildSpec>,
 }
 
@@ -141,7 +141,7 @@ impl Supervisor {
         self.children.get(number).or_else(|| state.added.get(later?))
     }
 
-    /// How long to wait before the next restart of a child: the first is at once; one that keeps ending waits ever longer.
+    /// How long to wait before the next restart of a child: none at first, ever longer for one that keeps failing.
     fn pause(&self, number: usize, state: &mut SupervisorState) -> Option<Duration> {
         let now = Instant::now();
         let (tries, last) = state.tries.get(&number).copied().unwrap_or((0, now));

@@ -1,4 +1,4 @@
-//! The live tree by name: who runs, and how to make it fail.
+//! The live tree by name: which actors run, and how to make them fail.
 //!
 //! Owns the list that fault tests enumerate, so that a new actor is killed too. The kill is a panic in the actor's own handler.
 
@@ -47,7 +47,7 @@ impl Tree {
         self.adapters.store(Some(Arc::new(adapters)));
     }
 
-    /// One more adapter has to be supervised. A supervisor that is down reads which there are when it comes up.
+    /// Adds an adapter to supervise. A supervisor that is down reads the list of adapters when it comes up.
     pub(crate) fn supervise(&self, child: ChildSpec) {
         if let Some(adapters) = &*self.adapters.load() {
             adapters.cast(SupervisorMessage::Add(child)).unwrap_or_default();
@@ -58,7 +58,7 @@ impl Tree {
         self.policy.store(Some(Arc::new(policy)));
     }
 
-    /// Has the policy actor reload, and waits for that.
+    /// Has the policy actor reload, and waits for the result.
     ///
     /// # Errors
     /// [`ReloadError`]; [`ReloadError::Unavailable`] where it is down.
@@ -77,7 +77,7 @@ impl Tree {
         up.map(|(path, _)| path.clone()).collect()
     }
 
-    /// How many actors the runtime knows below the root, and itself: must equal the number of names.
+    /// How many actors the runtime knows in this tree, root included: must equal the number of names.
     pub(crate) fn runtime_count(&self) -> usize {
         let root = {
             let nodes = self.nodes.lock();
@@ -86,13 +86,13 @@ impl Tree {
         root.map_or(0, |cell| count(&cell))
     }
 
-    /// Makes an actor panic; `false` when there is none of that name that takes messages.
+    /// Makes an actor panic; `false` when no actor of that name accepts messages.
     pub(crate) fn fail(&self, path: &str) -> bool {
         let nodes = self.nodes.lock();
         nodes.get(path).is_some_and(|node| (node.fail)())
     }
 
-    /// Stops the root, and with it everything below: only after nothing is under way any more.
+    /// Stops the root and everything below it; call it only when nothing is in flight any more.
     pub(crate) fn stop(&self) {
         let nodes = self.nodes.lock();
         if let Some(root) = nodes.get("root") {
@@ -100,7 +100,7 @@ impl Tree {
         }
     }
 
-    /// Whether the actor under `path` is another one than `before`, and up.
+    /// The id of the actor under `path`, if it is up.
     pub(crate) fn id(&self, path: &str) -> Option<String> {
         let nodes = self.nodes.lock();
         let node = nodes.get(path)?;
@@ -108,7 +108,7 @@ impl Tree {
     }
 }
 
-/// Whether an actor takes messages; one that is just starting does.
+/// Whether an actor accepts messages; one that is starting does.
 fn is_up(cell: &ActorCell) -> bool {
     matches!(
         cell.get_status(),
@@ -123,7 +123,7 @@ fn count(cell: &ActorCell) -> usize {
     cell.get_children().iter().map(count).fold(1_usize, usize::saturating_add)
 }
 
-/// Panics: the injected fault of the fault injection.
+/// Panics: the fault that fault injection injects.
 #[expect(
     clippy::panic,
     reason = "an injected fault must be a real panic; only `Engine::inject_fault` sends it"
@@ -135,7 +135,7 @@ pub(crate) fn injected_fault() {
 /// What the policy actor is told.
 #[derive(Debug)]
 pub(crate) enum PolicyMessage {
-    /// Read everything again and make it the active.
+    /// Read everything again and activate it.
     Reload(Order, oneshot::Sender<Result<ReloadView, ReloadError>>),
     /// Panic.
     Fault,

@@ -1,6 +1,6 @@
 //! Workers: the thin shells around the stages.
 //!
-//! Owns nothing but the mailbox. A worker that panics drops the call it held, whose passage answers from the ledger.
+//! Owns nothing but the mailbox. A worker that panics drops its call, whose responder answers from the ledger.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     routes::{Routes, WorkerMessage},
 };
 
-/// Where a worker's reference is kept for those who send to it.
+/// Publishes a worker's reference for those who send to it.
 pub(crate) type Publish<S> = fn(&Routes, usize, ActorRef<WorkerMessage<S>>);
 
 /// A worker of the stage that takes `Call<S>`.

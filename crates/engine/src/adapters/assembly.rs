@@ -1,4 +1,4 @@
-//! Ports from contracts: which connector an adapter is reached through, and what stands before it.
+//! Ports from contracts: the connector through which an adapter is reached, and its wrappers.
 //!
 //! Owns which kind of contract goes to which connector. Connects nothing itself.
 
@@ -34,7 +34,7 @@ pub(crate) struct Makers<'a> {
     pub(crate) metrics: &'a EngineMetrics,
 }
 
-/// A port for each contract: the one that `known` has for it, else another.
+/// A port for each contract: the existing one from `known`, else a new one.
 pub(crate) fn ports(
     contracts: &[Arc<Contract>],
     makers: Makers<'_>,

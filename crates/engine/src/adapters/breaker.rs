@@ -30,7 +30,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a call may try; else how long to wait. An open breaker that has expired lets one call try.
+    /// Whether a call may try; else how long to wait. After its time an open breaker lets one call through.
     pub(crate) fn admit(&mut self) -> Result<(), Duration> {
         let now = Instant::now();
         match self.state {
@@ -44,12 +44,12 @@ impl Breaker {
         }
     }
 
-    /// The adapter answered, whatever it said.
+    /// The adapter answered, whatever the answer.
     pub(crate) fn succeeded(&mut self) {
         self.state = State::Closed { failures: 0 };
     }
 
-    /// The trial did not come to a call: another may try.
+    /// The trial made no call: another call may try.
     pub(crate) fn unused(&mut self) {
         if self.state == State::HalfOpen {
             self.state = State::Open { until: Instant::now() };
@@ -71,7 +71,7 @@ impl Breaker {
         opens
     }
 
-    /// Whether a call would be refused at this moment: unlike one that is open, it is not shut once its time for a trial has come.
+    /// Whether a call would be refused now; false for an open breaker whose time for a trial has come.
     pub(crate) fn is_shut(&self) -> bool {
         match self.state {
             State::Closed { .. } => false,
@@ -80,7 +80,7 @@ impl Breaker {
         }
     }
 
-    /// Whether calls are refused at this moment.
+    /// Whether the breaker is open or half open.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.state, State::Closed { .. })
     }

@@ -1,7 +1,7 @@
-//! Errors that a contract of the environment `test` has an adapter make up (EN-04).
+//! Errors that a contract of the environment `test` makes an adapter simulate (EN-04).
 //!
-//! Owns the draw and the made-up outcomes. Invariant: each error is drawn for itself, and of several that are drawn one is taken, so that the
-//! probabilities of a contract are those of the calls.
+//! Owns the draw and the simulated outcomes. Invariant: errors are drawn independently, and of several that are drawn one is chosen at
+//! random, so that the probabilities of a contract are those of its calls.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ use placet_types::contract::{
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use serde_json::{Value, json};
 
-/// How much of a garbled result is left.
+/// How much of a garbled result is kept.
 const GARBLED_BYTES_MAX: usize = 64;
 
 /// A connector whose connections fail now and then.
@@ -113,7 +113,7 @@ fn failed(error: &InjectedErrorFile, otherwise: &str) -> Outcome {
     Outcome::Failed(Answer { output, ..Answer::default() })
 }
 
-/// The result with its form destroyed. What is no result stays as it is.
+/// The result with its structure destroyed. An outcome without a result stays as it is.
 fn garbled(outcome: Outcome) -> Outcome {
     let Outcome::Done(answer) = outcome else { return outcome };
     let structured = answer.output.get("structured").unwrap_or(&answer.output).to_string();
@@ -124,7 +124,7 @@ fn garbled(outcome: Outcome) -> Outcome {
 
 /// The error of the call with this number, if there is one.
 fn drawn(injected: &ErrorInjectionFile, call: u64) -> Option<&InjectedErrorFile> {
-    // What follows from a seed and what from the next one have nothing to do with each other.
+    // Adjacent seeds give unrelated sequences.
     let mut random = StdRng::seed_from_u64(injected.seed.rotate_left(32) ^ call);
     let errors = injected.errors.iter();
     let fired: Vec<_> = errors.filter(|error| random.random::<f64>() < error.probability).collect();

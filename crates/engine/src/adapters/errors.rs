@@ -1,4 +1,4 @@
-//! What a failure of an adapter says to the caller of a call, to operators and to the log.
+//! What a failure of an adapter says to the caller, to operators and to the log.
 //!
 //! Owns the words. Invariant: nothing that a server says of itself reaches a caller, and no argument of a call reaches the log.
 
@@ -8,11 +8,11 @@ use placet_types::{
     error::{ErrorCode, Refusal},
 };
 
-/// What a caller is told whose target knows the credential, and does not allow the call with it.
+/// What the caller is told when the target knows the credential but does not allow the call with it.
 pub(crate) const FORBIDDEN: &str =
     "the target does not allow the call with this credential; nothing was executed";
 
-/// What the caller of a tool is told whose live definition is not the one that was reviewed.
+/// What the caller is told when the live definition of a tool is not the one that was reviewed.
 pub(crate) fn tool_changed() -> Refusal {
     Refusal::new(
         ErrorCode::ToolChanged,
@@ -20,7 +20,7 @@ pub(crate) fn tool_changed() -> Refusal {
     )
 }
 
-/// What a failure says to the caller before which nothing happened, where the target was shown a credential of this kind.
+/// What the caller is told about a failure before which nothing happened, when the target was sent a credential of this kind.
 pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal {
     let (code, message) = match error {
         AdapterError::SchemaMismatch(_) => return tool_changed().with_detail(error),
@@ -33,7 +33,7 @@ pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal
             };
             (code, "the target refused the credential; nothing was executed")
         }
-        // What the target knows and does not allow may be about what the call asks for, which is its caller's.
+        // A target that knows the credential may object to what the call asks for, which is the caller's choice.
         AdapterError::Forbidden(_) => (ErrorCode::CredentialRefused, FORBIDDEN),
         AdapterError::Refused(reason) => {
             return Refusal::new(
@@ -52,14 +52,14 @@ pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal
     Refusal::new(code, message).with_detail(error)
 }
 
-/// What a failure says before the call was handed over. Words that a server has for its own listing or greeting are for the log: no record
-/// would bring them into the run, as it does with those about a call.
+/// What the caller is told about a failure before the call was sent. What a server says about its own listing or greeting goes to the log
+/// only: no record would bring it into the run, as happens with answers to a call.
 pub(crate) fn unreached(error: AdapterError) -> Refusal {
-    // Whatever the calls are sent with: where there is none yet, the contract's own secret is shown, or nothing.
+    // Whatever credential calls are sent with: before there is one, the contract's own secret is presented, or nothing.
     let kind = CredentialKind::StaticSecret;
     match error {
         AdapterError::Refused(reason) => unavailable(&AdapterError::Unavailable(reason), kind),
-        // Nothing of a call was in it that its caller could change.
+        // It contained nothing of a call that its caller could change.
         AdapterError::Forbidden(_) => {
             Refusal::new(ErrorCode::CredentialMisconfigured, FORBIDDEN).with_detail(error)
         }
@@ -85,13 +85,13 @@ fn shown(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(500).collect()
 }
 
-/// What is told of a target that does not take its credential.
+/// What operators are told of a target that does not accept it.
 pub(crate) const NOT_TAKEN: &str = "the target does not accept the credential";
 
-/// What is told of one that knows it, and does not allow the call with it.
+/// What operators are told of one that knows it but does not allow the call.
 pub(crate) const NOT_ALLOWED: &str = "the target does not allow the call with the credential";
 
-/// What an operator has to fix after an adapter failed so, in our words; nothing where it is not the credential.
+/// What an operator has to fix after this failure, in our words; `None` where it is not the credential.
 pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
     match error {
         AdapterError::CredentialRefused(_) => Some(NOT_TAKEN),
@@ -105,8 +105,8 @@ pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
     }
 }
 
-/// Whether it is for operators to fix that a target does not know a credential of this kind: it is the same for every caller. One that was
-/// minted for a user may be refused for the user's sake.
+/// Whether operators have to fix a target's refusal of a credential of this kind, because it fails for every caller. A credential minted
+/// for a user may be refused because of that user.
 pub(crate) const fn is_ours(kind: CredentialKind) -> bool {
     match kind {
         CredentialKind::StaticSecret | CredentialKind::ClientCredentials => true,

@@ -1,10 +1,10 @@
-//! What targets were handed as secrets, by where they are.
+//! The secrets that each target was given, by place.
 //!
-//! Owns the values that a server, or a program on this machine, was handed by this process: the static secrets of every contract that leads
-//! there, and minted tokens for as long as they may be good. A server may have been told one of them in another call, by another contract or
-//! for another user, and say it in this one. In memory only: what was handed out before this process began, or by another node, is not known
-//! here, and neither is that two addresses lead to the same server. Invariants: it is bounded, and nothing here can be printed. The values
-//! themselves are overwritten when they go; what looks for them (`scrub`) is made of them, goes at the same time, and is freed as it is.
+//! Owns the values that this process gave to a server or a local program: the static secrets of every contract that leads there, and minted
+//! tokens for as long as they may be valid. A server may have been given one of them in another call, by another contract or for another
+//! user, and echo it in this one. In memory only: what an earlier process or another node gave out is not known here, nor that two
+//! addresses lead to the same server. Invariants: it is bounded, and nothing here can be printed. The values themselves are overwritten
+//! when they are dropped; the matcher made from them (`scrub`) is dropped at the same time, and is freed as it is.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -28,19 +28,19 @@ use placet_types::{
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
-/// How many values of static secrets are remembered of a place at least: those of the first reading and the newest ones.
+/// The least number of static secret values remembered for a place: those of the first reading and the newest ones.
 const VALUES_MIN: usize = 64;
 /// The same for each secret.
 const VALUES_PER_SECRET: usize = 16;
-/// How many tokens are remembered of a place, and how many bytes of them; those that end first go first.
+/// How many tokens are remembered for a place, and how many bytes of them; those that expire first are dropped first.
 const TOKENS_MAX: usize = 8_192;
 const TOKEN_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// How long a token is remembered at least after it was handed out: few say how long they are good, and none how long they are of use.
+/// The least time for which a token is remembered: few say how long they are valid, and none how long they are of use.
 const KEPT: Duration = Duration::from_hours(1);
-/// How many tokens are looked for beside the others before all are made ready together.
+/// How many new tokens are matched separately before the matcher is rebuilt for all of them.
 const FRESH_MAX: usize = 64;
 
-/// What every place was handed.
+/// What every place was given.
 #[derive(Debug)]
 pub(crate) struct KnownSecrets {
     by_place: Mutex<BTreeMap<String, Arc<Given>>>,
@@ -48,14 +48,14 @@ pub(crate) struct KnownSecrets {
 }
 
 impl KnownSecrets {
-    /// For these contracts, and secrets.
+    /// The secrets of these contracts.
     pub(crate) fn new(contracts: &[Arc<Contract>], secrets: &Arc<Secrets>) -> Self {
         let handed = Self { by_place: Mutex::default(), secrets: Arc::clone(secrets) };
         handed.include(contracts);
         handed
     }
 
-    /// For these contracts as well. What a place was handed under others is looked for as before.
+    /// Adds these contracts. What a place was given under others is still searched for.
     pub(crate) fn include(&self, contracts: &[Arc<Contract>]) {
         let mut by_place = self.by_place.lock();
         for contract in contracts {
@@ -66,18 +66,18 @@ impl KnownSecrets {
         }
     }
 
-    /// What the place that a contract leads to was handed.
+    /// What the place that a contract leads to was given.
     pub(crate) fn to(&self, contract: &Contract) -> Option<Arc<Given>> {
         self.by_place.lock().get(&place_of(contract)).map(Arc::clone)
     }
 
-    /// Drops tokens that has expired; to be called now and then.
+    /// Drops tokens that have expired; call it periodically.
     pub(crate) fn sweep(&self) {
         self.by_place.lock().values().for_each(|given| given.sweep());
     }
 }
 
-/// Where a contract leads: programs by their command, whatever their arguments are.
+/// Where a contract leads: programs are told apart by their command, whatever their arguments.
 fn place_of(contract: &Contract) -> String {
     match &contract.transport {
         TransportFile::Internal { builtin, .. } => format!("builtin {builtin}"),
@@ -114,7 +114,7 @@ pub(crate) fn in_environment(contract: &Contract) -> Vec<&String> {
     }
 }
 
-/// What a place was handed: a child has the values in its environment with which it was started, however often they are rotated since.
+/// What a place was given: a child keeps the values with which it was started, however often they are rotated afterwards.
 pub(crate) struct Given {
     names: Mutex<BTreeSet<String>>,
     secrets: Arc<Secrets>,
@@ -129,14 +129,14 @@ impl fmt::Debug for Given {
 
 #[derive(Default)]
 struct Known {
-    /// Of static secrets.
+    /// Values of static secrets.
     values: Vec<SecretString>,
     tokens: HashMap<Digest, Token>,
     token_bytes: usize,
-    /// What looks for all of them but the fresh tokens; none after something else has changed.
+    /// The matcher for all of them but the fresh tokens; `None` after anything else has changed.
     settled: Option<Scrub>,
     fresh: Vec<Digest>,
-    /// What looks for all of them; none after one was added.
+    /// The matcher for all of them; `None` after one was added.
     scrub: Option<Arc<Scrub>>,
 }
 
@@ -150,7 +150,7 @@ impl Given {
         Self { names: Mutex::default(), secrets, known: Mutex::default() }
     }
 
-    /// Notes which static secrets may have been handed out so far. Nothing is read: what nobody has read was not given to anybody either.
+    /// Notes which static secrets may have been given out so far. Reads no secret: what was never read was never given out.
     pub(crate) fn look(&self) {
         drop(self.looked());
     }
@@ -173,7 +173,7 @@ impl Given {
         known
     }
 
-    /// Notes that a token is handed out, and how long it is good at least, where that is known.
+    /// Notes that a token is given out, and the least time for which it is valid, where that is known.
     pub(crate) fn hand(&self, token: &SecretString, good_for: Option<Duration>) {
         let now = Instant::now();
         let until = now.checked_add(good_for.unwrap_or(KEPT).max(KEPT)).unwrap_or(now + KEPT);
@@ -183,7 +183,7 @@ impl Given {
         }
     }
 
-    /// What looks for everything that may have been handed out so far.
+    /// The matcher for everything that may have been given out so far.
     pub(crate) fn scrub(&self) -> Arc<Scrub> {
         self.looked().ready(Instant::now())
     }
@@ -233,7 +233,7 @@ impl Known {
         scrub
     }
 
-    /// Drops what has expired and, if that is not enough, what ends first, a tenth at a time.
+    /// Drops what has expired and, if that is not enough, what expires first, a tenth at a time.
     fn make_room(&mut self, bytes: usize, now: Instant) {
         let is_full = |known: &Self| {
             let bytes = known.token_bytes.saturating_add(bytes);
@@ -261,7 +261,7 @@ impl Known {
         self.token_bytes =
             self.tokens.values().map(|token| token.value.expose_secret().len()).sum();
         self.fresh.retain(|digest| self.tokens.contains_key(digest));
-        // What looks for them holds them as well.
+        // The matchers hold the values as well.
         self.settled = None;
         self.scrub = None;
     }

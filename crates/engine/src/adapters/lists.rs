@@ -1,6 +1,7 @@
 //! What an endpoint lists besides tools, remembered for a moment.
 //!
-//! Owns that memory and the time a list may take. Invariant: callers that ask often ask the endpoint once, one that does not answer included.
+//! Owns that cache and the time that a listing may take. Invariant: however often callers ask, the endpoint is asked once, even one that
+//! does not answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,9 +10,9 @@ use tokio::{sync::Mutex, time::Instant};
 
 use placet_types::{contract::feature::Listing, error::Refusal};
 
-/// How long a list is good, and how long one that could not be had is not asked for again.
+/// How long a list is valid, and how long after a failure the endpoint is not asked again.
 const KEPT: Duration = Duration::from_secs(5);
-/// How long a list may take.
+/// How long listing may take.
 pub(super) const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A list, or why there is none.
@@ -32,7 +33,7 @@ struct Known {
 }
 
 impl Lists {
-    /// The list, from `asking` if none is remembered.
+    /// The remembered list, else the one from `asking`.
     pub(super) async fn get(&self, what: Listing, asking: impl Future<Output = Listed>) -> Listed {
         let place = match what {
             Listing::Resources => &self.resources,

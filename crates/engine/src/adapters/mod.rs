@@ -1,6 +1,6 @@
 //! The adapters as the pipeline sees them: a port each, with its bulkhead, breaker, connection and pins.
 //!
-//! Owns what stands between a permit and an adapter. The supervisors that keep connections alive are in [`crate::actors`].
+//! Owns what a call passes between its permit and its adapter. The supervisors that keep connections alive are in [`crate::actors`].
 
 pub(crate) mod assembly;
 pub(crate) mod breaker;

@@ -1,7 +1,7 @@
-//! Which of two live versions of a secret a target takes at this moment.
+//! Which of two live versions of a secret a target accepts at the moment.
 //!
-//! Owns what was learned of it, so that in an overlap not every call begins with the version that was just refused, and a retry begins
-//! with the other one. Invariant: the newest version is tried regularly.
+//! Owns what was learned about it, so that during an overlap not every call begins with the version that was just refused, and a retry
+//! begins with the other one. Invariant: the newest version is tried regularly.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use placet_types::digest::Digest;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
-/// How often one call tries the newest version again.
+/// How often a call tries the newest version again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// What was learned of a target.
+/// What was learned about a target.
 #[derive(Debug, Default)]
 pub(crate) struct Overlap(Mutex<Option<Refused>>);
 
@@ -25,7 +25,7 @@ struct Refused {
 }
 
 impl Overlap {
-    /// Whether the version before `newest` is the one to begin with. Of all calls that ask when it is time to try the newest again, one does.
+    /// Whether to begin with the version before `newest`. When the newest is due to be tried again, one of the calls that ask does so.
     pub(crate) fn begins_with_previous(&self, newest: &SecretString) -> bool {
         let mut known = self.0.lock();
         let Some(refused) = known.as_mut().filter(|refused| refused.newest == digest(newest))
@@ -40,7 +40,7 @@ impl Overlap {
         waits
     }
 
-    /// The target refused a version: after the newest the one before is tried, after any other the newest.
+    /// The target refused a version: after the newest, the previous one is tried; after any other, the newest.
     pub(crate) fn refused(&self, sent: &SecretString, newest: &SecretString) {
         let is_newest = sent.expose_secret() == newest.expose_secret();
         let again_at = Instant::now() + AGAIN_AFTER;

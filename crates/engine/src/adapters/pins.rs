@@ -17,7 +17,7 @@ use placet_types::{contract::Capability, digest::Digest};
 #[derive(Debug, Default)]
 pub(crate) struct LivePins {
     listed: Mutex<Option<Listed>>,
-    /// Counts the connections: what one listed says nothing about the next.
+    /// Counts the connections: a list from one says nothing about the next.
     connections: AtomicU64,
 }
 
@@ -25,13 +25,13 @@ pub(crate) struct LivePins {
 struct Listed {
     at: Instant,
     generation: u64,
-    /// Which connection listed it.
+    /// The connection that listed it.
     by: (u64, usize),
     digests: BTreeMap<String, Digest>,
 }
 
 impl LivePins {
-    /// There is another connection.
+    /// The connection was replaced.
     pub(crate) fn forget(&self) {
         self.connections.fetch_add(1, Ordering::AcqRel);
     }

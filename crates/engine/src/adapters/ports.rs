@@ -1,4 +1,4 @@
-//! Ports: how a call gets to its adapter, and what keeps one adapter's trouble from the others.
+//! Ports: how a call reaches its adapter, and what isolates adapters from each other's failures.
 //!
 //! Owns the bulkhead (a bounded number of calls, a bounded queue), the breaker and the connection that the adapter's supervisor
 //! puts in place. Survives its supervisor.
@@ -44,21 +44,21 @@ use crate::{
     metrics::EngineMetrics,
 };
 
-/// What a tool must have been given before running out of time counts as its failure.
+/// How much time a tool must have been given for a timeout to count as its failure.
 const FAIR: Duration = Duration::from_secs(1);
 
-/// How long an adapter may take to list its tools where nobody waits for it.
+/// How long an adapter may take to list its tools when no call waits for the list.
 const COMPARED_IN: Duration = Duration::from_secs(10);
 
 /// What an adapter's supervisor is told.
 pub(crate) enum AdapterMessage {
-    /// Somebody needs the connection.
+    /// A call needs the connection.
     Connect,
-    /// A try is over, with what the secrets in its environment were when it began.
+    /// An attempt has ended, with the digests of the environment's secrets when it began.
     Connected(Result<Box<dyn Adapter>, AdapterError>, Given),
-    /// It is time to look whether the secrets in the environment are still those.
+    /// Time to check whether the secrets in the environment have changed.
     Look,
-    /// What they are; none where that cannot be said.
+    /// Their digests; `None` where they cannot be read.
     Looked(Option<Given>),
     /// Its contract is not active any more.
     Retire,
@@ -103,14 +103,14 @@ impl Ports {
         self.by_adapter.values()
     }
 
-    /// Whether people agreed to a call whose tool could not be reached when that was last tried.
+    /// Whether an approved call waits for a tool that could not be reached at the last attempt.
     pub(crate) fn is_unreachable(&self, approval: &ApprovalRecord) -> bool {
         let port = self.of(approval.capability.adapter());
         approval.state == ApprovalState::Approved && port.is_some_and(|port| port.is_unreachable())
     }
 }
 
-/// The way to one adapter.
+/// The port to one adapter.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) contract: Arc<Contract>,
@@ -125,16 +125,16 @@ pub(crate) struct Port {
     lists: Lists,
     /// Whether its contract is not active any more.
     retired: AtomicBool,
-    /// Which version of its secret it takes.
+    /// Which version of its secret the target accepts.
     pub(crate) overlap: Overlap,
 }
 
 /// The connection of an adapter as its supervisor left it.
 #[derive(Debug, Clone)]
 pub(crate) enum Connection {
-    /// None, and nobody has tried lately.
+    /// None, and no recent attempt.
     Down,
-    /// None: the last try failed.
+    /// None: the last attempt failed.
     Failed(AdapterError),
     /// There is one.
     Up(Arc<dyn Adapter>),
@@ -165,7 +165,7 @@ impl Port {
         }
     }
 
-    /// Takes a place and a live connection, until `deadline` at most.
+    /// Takes a place and a live connection, waiting until `deadline` at most.
     pub(crate) async fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Refusal> {
         self.move_breaker(Breaker::admit).map_err(|wait| {
             Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row, so its circuit breaker is open; nothing was executed")
@@ -260,14 +260,14 @@ impl Port {
         }
     }
 
-    /// Asks the supervisor for a connection; a supervisor that is being replaced connects when it comes up.
+    /// Asks the supervisor for a connection; a supervisor that is being restarted connects when it comes up.
     pub(crate) fn wake(&self) {
         if let Some(supervisor) = &*self.supervisor.load() {
             supervisor.cast(AdapterMessage::Connect).unwrap_or_default();
         }
     }
 
-    /// Its contract is not active any more: no call enters, and the connection closes when its last call is over.
+    /// Its contract is no longer active: no call enters, and the connection closes when its last call has ended.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         if let Some(supervisor) = &*self.supervisor.load() {
@@ -280,13 +280,13 @@ impl Port {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// What the supervisor has achieved.
+    /// Sets the connection, as the supervisor left it.
     pub(crate) fn set(&self, connection: Connection) {
         self.pins.forget();
         self.connection.send_replace(connection);
     }
 
-    /// Says again how the connection stands: anyone who asked may have missed it.
+    /// Announces the state of the connection again: a call that asked may have missed it.
     pub(crate) fn tell(&self) {
         self.connection.send_modify(|_| {});
     }
@@ -296,7 +296,7 @@ impl Port {
         self.connection.borrow().clone()
     }
 
-    /// Whether the live definition of a capability differs from its pin; not when it cannot be compared at this moment.
+    /// Whether the live definition of a capability differs from its pin; `false` when it cannot be compared now.
     pub(crate) async fn is_drifted(
         &self,
         connection: &dyn Adapter,
@@ -308,17 +308,17 @@ impl Port {
         matches!(checked, Ok(Err(AdapterError::SchemaMismatch(_))))
     }
 
-    /// Whether the breaker refuses.
+    /// Whether the breaker is open or half open.
     pub(crate) fn is_open(&self) -> bool {
         self.breaker().is_open()
     }
 
-    /// Whether its endpoint could not be reached when that was last tried.
+    /// Whether the last attempt could not reach its endpoint.
     fn is_unreachable(&self) -> bool {
         self.is_open() || matches!(&*self.connection.borrow(), Connection::Failed(_))
     }
 
-    /// Whether the breaker refuses at this moment: it is open, and the time for a trial has not come.
+    /// Whether the breaker refuses a call now: it is not closed, and the time for a trial has not come.
     pub(crate) fn is_shut(&self) -> bool {
         self.breaker().is_shut()
     }
@@ -329,7 +329,7 @@ impl Port {
         }
     }
 
-    /// Moves the breaker, and shows how it is now.
+    /// Changes the breaker and updates its metric.
     fn move_breaker<T>(&self, change: impl FnOnce(&mut Breaker) -> T) -> T {
         let mut breaker = self.breaker();
         let said = change(&mut breaker);
@@ -342,7 +342,7 @@ impl Port {
     }
 }
 
-/// A place in the queue, given back on drop.
+/// A place in the queue, released on drop.
 struct Queued<'a>(&'a AtomicUsize);
 
 impl<'a> Queued<'a> {
@@ -380,7 +380,7 @@ impl Lease {
         let given = until(deadline);
         let checked = match tokio::time::timeout_at(deadline, check).await {
             Ok(checked) => checked.inspect_err(|error| {
-                // A server that ends a session is there.
+                // A server that ends a session is reachable.
                 if !matches!(error, AdapterError::SchemaMismatch(_) | AdapterError::NoSession(_)) {
                     port.failed();
                 }
@@ -396,10 +396,10 @@ impl Lease {
         })
     }
 
-    /// Has ready what a call with this credential goes through: a session for whom it is made, where the server keeps some.
+    /// Prepares what a call with this credential needs: a session for its owner, where the server keeps sessions.
     ///
     /// # Errors
-    /// Why there is none by `deadline`; nothing happened then.
+    /// Why it is not ready by `deadline`; nothing was executed then.
     pub(crate) async fn prepare(
         &self,
         credential: Option<&Credential>,
@@ -417,7 +417,7 @@ impl Lease {
             Err(AdapterError::NoSession(why))
         });
         ready.inspect_err(|error| {
-            // What is refused to one caller, or in one session, is no outage for the others.
+            // What is refused to one caller, or in one session, is no outage for others.
             if matches!(error, AdapterError::Unavailable(_) | AdapterError::InvalidResponse(_)) {
                 self.trial.port.failed();
             }
@@ -430,7 +430,7 @@ impl Lease {
         Arc::clone(&self.connection)
     }
 
-    /// Tells the breaker how the call went that was given so much time.
+    /// Reports the outcome of a call, and the time it was given, to the breaker.
     pub(crate) fn report(mut self, outcome: &Outcome, given: Duration) {
         self.trial.used = given >= FAIR || !matches!(outcome, Outcome::Unknown(_));
         let port = &self.trial.port;
@@ -439,7 +439,7 @@ impl Lease {
             (_, Some(AdapterError::Unavailable(_) | AdapterError::InvalidResponse(_))) => {
                 port.failed()
             }
-            // What is refused to one caller, or in one session, is no outage for the others.
+            // What is refused to one caller, or in one session, is no outage for others.
             _ => port.move_breaker(Breaker::succeeded),
         }
         self.lost();
@@ -453,7 +453,7 @@ impl Lease {
     }
 }
 
-/// Leave of the breaker to try; given back on drop, whatever ends the try.
+/// Permission of the breaker to try; returned on drop, however the attempt ends.
 #[derive(Debug)]
 struct Trial {
     port: Arc<Port>,
@@ -461,7 +461,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// The time was up. One caller's short budget, or what was left of it, must not close the tool for everybody.
+    /// The time ran out. One caller's short budget, or what was left of it, must not open the breaker for everybody.
     fn ran_out(&self, given: Duration) {
         if given >= FAIR {
             self.port.failed();
@@ -477,12 +477,12 @@ impl Drop for Trial {
     }
 }
 
-/// What is left until then.
+/// The time left until `deadline`.
 fn until(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// How long a failed supervisor waits before its next try: doubling from 100 ms to 30 s.
+/// How long to wait before the next attempt: doubling from 100 ms to 30 s.
 pub(crate) fn backoff(tries: u32) -> Duration {
     let ms = 100_u64.saturating_mul(1_u64.checked_shl(tries.min(16)).unwrap_or(u64::MAX));
     Duration::from_millis(ms.min(30_000))

@@ -1,9 +1,9 @@
-//! Discreet connections: what a place was handed as a secret does not come back in what it says.
+//! Redacting connections: secrets that a place was given are removed from what it returns.
 //!
-//! Owns the removal of secrets from answers, errors and probes, before anything of them is recorded (I15, TM-19), and the cutting of long
-//! reasons after it. A tool that echoes its headers or its environment is common; what it echoes would stand in the ledger for as long as
-//! results are kept. Which secrets those are is kept by [`crate::adapters::known_secrets`]: also those that the same place was handed by other
-//! contracts, in other calls and for other users. Not here: secrets that no target at this place ever had.
+//! Owns the removal of secrets from answers, errors and probes before any of it is recorded (I15, TM-19), and the truncation of long
+//! reasons after it. A tool that echoes its headers or its environment is common; what it echoes would stay in the ledger for as long as
+//! results are kept. [`crate::adapters::known_secrets`] knows which secrets those are, including those that the same place was given by
+//! other contracts, in other calls and for other users. Not here: secrets that no target at this place ever had.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use serde_json::Value;
 
 use crate::adapters::known_secrets::Given;
 
-/// Longer answers are searched where blocking is allowed.
+/// Longer answers are searched on a thread that may block.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// The longest title of a source.
 const TITLE_BYTES_MAX: usize = 512;
 
-/// A connector whose connections are discreet.
+/// A connector whose connections redact secrets.
 #[derive(Debug)]
 pub(crate) struct RedactingConnector {
     inner: Arc<dyn Connector>,
@@ -34,7 +34,7 @@ pub(crate) struct RedactingConnector {
 }
 
 impl RedactingConnector {
-    /// One for the place that was handed this.
+    /// A connector for the place that was given `given`.
     pub(crate) fn new(inner: Arc<dyn Connector>, given: Arc<Given>) -> Self {
         Self { inner, given }
     }
@@ -43,7 +43,7 @@ impl RedactingConnector {
 #[async_trait]
 impl Connector for RedactingConnector {
     async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
-        // Before and after: a child that is started in between may have been given either.
+        // Before and after: a child that is started in between may have been given either value.
         self.given.look();
         let inner = self.inner.connect(contract).await;
         let given = Arc::clone(&self.given);
@@ -65,7 +65,7 @@ struct RedactingAdapter {
 }
 
 impl RedactingAdapter {
-    /// What the place is about to be shown is removed from what it says.
+    /// Notes a credential to remove from what the place returns.
     fn hand(&self, credential: Option<&Credential>) {
         if let Some(one) = credential {
             let value = one.value.expose_secret();
@@ -88,7 +88,7 @@ impl Adapter for RedactingAdapter {
             Ok(items) => {
                 let said = Answer { output: Value::Array(items), ..Answer::default() };
                 let searched = answer(self.given.scrub(), said).await.output;
-                // Where it could not be searched, it is no list any more.
+                // If the search failed, it is no longer a list.
                 let Value::Array(items) = searched else { return Ok(Vec::new()) };
                 Ok(items)
             }
@@ -108,7 +108,7 @@ impl Adapter for RedactingAdapter {
     }
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
-        // Before and after: a secret may be rotated while the call is out.
+        // Before and after: a secret may be rotated during the call.
         self.given.look();
         self.hand(conditions.credential.as_ref());
         let outcome = self.inner.invoke(dispatch, conditions).await;
@@ -142,14 +142,14 @@ impl Adapter for RedactingAdapter {
     }
 }
 
-/// An answer without secrets. A long one takes so much work that others would wait for it.
+/// An answer without secrets. Searching a long one would block other tasks, so it runs on a blocking thread.
 async fn answer(scrub: Arc<Scrub>, said: Answer) -> Answer {
     let mut left = INLINE_BYTES_MAX;
     if scrub.is_empty() || fits(&said.output, &mut left) {
         return removed(&scrub, said);
     }
     let searched = tokio::task::spawn_blocking(move || removed(&scrub, said)).await;
-    // Where it could not be searched to its end nothing of it is said.
+    // If the search failed, nothing of the answer is returned.
     searched.unwrap_or_else(|_failed| Answer {
         output: Value::String(REMOVED.to_owned()),
         ..Answer::default()
@@ -164,7 +164,7 @@ fn removed(scrub: &Scrub, said: Answer) -> Answer {
     said
 }
 
-/// Whether what is left is enough for the texts of a document.
+/// Whether the strings of a document fit into `left` bytes.
 fn fits(value: &Value, left: &mut usize) -> bool {
     let mut text = |text: &str| match left.checked_sub(text.len()) {
         Some(rest) => {

@@ -1,7 +1,7 @@
-//! Credentials that only an operator can fix: noted in the chain, where the sender of messages finds them.
+//! Credential faults that only an operator can fix: noted in the audit chain, where the notifier finds them.
 //!
-//! Owns how often: an outage is one note, and one more for each day that it lasts. Invariants: what is noted names a secret or a token
-//! service and says in our own words what is wrong; no word of a token service or a target is in it, and no secret.
+//! Owns how often: one note per outage, and another for each day that it lasts. Invariants: a note names a secret or a token service and
+//! says in our own words what is wrong; it contains no text from a token service or a target, and no secret.
 
 use std::collections::HashMap;
 
@@ -15,14 +15,14 @@ use placet_types::{
 
 use crate::call::Brokered;
 
-/// How long after it was noted the same is noted again, where it went well in between, in milliseconds.
+/// How long after a note the same fault is noted again, where the credential worked in between, in milliseconds.
 const REPEAT_UNREPAIRED_AFTER_MS: i64 = 3_600_000;
-/// The same where it never did.
+/// The same where it did not.
 const AGAIN_AFTER_MS: i64 = 86_400_000;
-/// How many are remembered; what is beyond that is in the log alone.
+/// How many faults are remembered; further ones are only in the log.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// What was noted of late.
+/// The faults noted recently.
 #[derive(Debug, Default)]
 pub(crate) struct CredentialFaults(Mutex<HashMap<Fault, Noted>>);
 
@@ -69,8 +69,8 @@ impl CredentialFaults {
         }
     }
 
-    /// What is kept of a call that had no credential, or one that its target does not take, and that somebody has to fix; with the code that
-    /// its caller is told. Nothing where that was kept of late.
+    /// The event for a call that had no credential, or one that its target does not accept, where somebody has to fix that; `code` is what
+    /// its caller is told. `None` where the fault was noted recently.
     pub(crate) fn event(
         &self,
         brokered: &Brokered,
@@ -96,7 +96,7 @@ impl CredentialFaults {
         Some(event)
     }
 
-    /// A call went well with the credential of its plan.
+    /// The credential of the call's plan worked.
     pub(crate) fn went_well(&self, brokered: &Brokered) {
         if let Some(source) = &brokered.binding.credential.source {
             self.repaired(brokered.identity.chain.tenant(), source);

@@ -1,4 +1,4 @@
-//! What is active: how it is changed, and how the engine says it.
+//! What is active: how it is changed, and how the engine reports it.
 //!
 //! Owns the verbs; the policy actor does the work, one reload at a time.
 
@@ -17,10 +17,10 @@ use crate::{
 };
 
 impl Engine {
-    /// Reads policies, contracts, directory and issuers again and makes them what decides; `by` says who asked, for the audit.
+    /// Reads policies, contracts, directory and issuers again and activates them; `by` says who asked, for the audit.
     ///
     /// # Errors
-    /// [`ReloadError`]; what was active stays active, except after [`ReloadError::NotKept`], when a restart finds out.
+    /// [`ReloadError`]; what was active stays active, except after [`ReloadError::NotKept`], which the next start resolves.
     pub async fn reload(&self, by: &str) -> Result<ReloadView, ReloadError> {
         self.reload_as(Order { by: by.to_owned(), rolls_back: None }).await
     }
@@ -51,13 +51,13 @@ impl Engine {
         self.reload_as(order).await.map_err(|error| error.refusal())
     }
 
-    /// What decides on this node.
+    /// What is active on this node.
     #[must_use]
     pub fn status(&self) -> StatusView {
         queries::status(&self.context)
     }
 
-    /// Whether calls can be taken, and what is down.
+    /// Whether calls can be admitted, and what is down.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let mut notes: Vec<String> = self

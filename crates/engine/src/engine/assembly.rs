@@ -79,7 +79,7 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
         metrics: parts.metrics,
     };
     let registry = Arc::new(Registry::new(settings.answers_kept_ms, settings.answers_kept_max));
-    // The engine keeps the approval service, which asks it back.
+    // The engine owns the approval service, which holds a weak reference back to it.
     Arc::new_cyclic(|context: &Weak<Context>| {
         let fallback = Weak::<Context>::clone(context);
         let callers = Callers::new(&settings, &registry, &metrics, &ledger, fallback);

@@ -1,6 +1,6 @@
-//! Authentication: who calls, from the headers of a request and its connection.
+//! Authentication: who calls, from the headers and the connection of a request.
 //!
-//! Owns the reading of the two headers. The rules for tokens and certificates are `placet-identity`'s.
+//! Owns the reading of the two headers. The rules for tokens and certificates are in `placet-identity`.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ impl Engine {
     ) -> Result<VerifiedCaller, Refusal> {
         let token = match authorization {
             None => None,
-            // What is there and not understood is not left out: somebody meant something by it.
+            // A header that is not understood is refused, not ignored: it was sent for a reason.
             Some(header) => Some(bearer(header).ok_or_else(|| {
                 let needed = "a bearer token is needed in the Authorization header";
                 Refusal::new(ErrorCode::Unauthenticated, needed)
@@ -57,14 +57,14 @@ impl Engine {
         }
     }
 
-    /// How long what the caller proved who they are with still counts.
+    /// How long the caller's proof of identity is still valid.
     #[must_use]
     pub fn expires_in(&self, caller: &VerifiedCaller) -> Duration {
         let left = caller.expires_at().since_ms(self.context.ledger.store().now());
         Duration::from_millis(u64::try_from(left).unwrap_or(0))
     }
 
-    /// Whether a user's token that is shown alone was issued to a client of an agent's name.
+    /// Whether a user's token that is presented alone was issued to a client with an agent's name.
     fn is_held_by_agent(&self, caller: &VerifiedCaller) -> bool {
         let shown = &caller.actor;
         let client = shown.client().and_then(|client| PrincipalId::new(client).ok());
@@ -74,8 +74,8 @@ impl Engine {
             })
     }
 
-    /// Refuses a caller that the directory says is not active, or that acts for such a user: it neither acts nor reads. Of one that the directory
-    /// does not know, policies decide. The attempt is a security event.
+    /// Refuses a caller that the directory lists as inactive, or that acts for such a user: it may neither act nor read. Policies decide
+    /// about callers that the directory does not know. The attempt is a security event.
     fn must_be_active(&self, caller: &VerifiedCaller) -> Result<(), Refusal> {
         let directory = &self.context.current.active().directory;
         let is_inactive = |one: &Principal| match one.kind {
@@ -99,15 +99,15 @@ impl Engine {
         Err(refusal)
     }
 
-    /// Takes note of what a verified caller tried and was refused before there was a call.
+    /// Counts what a verified caller tried and was refused before there was a call.
     pub fn attempted(&self, caller: &VerifiedCaller, attempt: Attempt) {
         if self.context.attempts.of_caller(caller, attempt) {
             self.write_attempts_later();
         }
     }
 
-    /// Takes note of a token that was refused, by the address it came from. One that has expired was good once, and where keys are missing nobody
-    /// knows.
+    /// Counts a refused token by the address it came from. Not one that has expired, since it was valid once, nor one that could not be
+    /// verified for want of keys.
     pub fn token_refused(&self, peer: IpAddr, code: ErrorCode) {
         if code == ErrorCode::Unauthenticated && self.context.attempts.of_peer(peer) {
             self.write_attempts_later();
@@ -119,24 +119,23 @@ impl Engine {
         drop(tokio::spawn(async move {
             tokio::select! {
                 () = tokio::time::sleep(ATTEMPTS_WINDOW) => write_attempts(&context).await,
-                // The stop writes it.
+                // `shutdown` writes them.
                 () = context.node.stopped() => {}
             }
         }));
     }
 
-    /// The caller that somebody is who signed in to the console.
+    /// The caller for a person who signed in to the console.
     ///
     /// # Errors
-    /// The token's own refusal where it cannot be anybody's alone; [`ErrorCode::PolicyDenied`] where the directory says that the person is not
-    /// active.
+    /// The token's own refusal where it cannot be used alone; [`ErrorCode::PolicyDenied`] where the directory lists the person as inactive.
     pub fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {
         let caller = VerifiedCaller::bind(token, None).map_err(|error| error.refusal())?;
         self.must_be_active(&caller)?;
         Ok(caller)
     }
 
-    // Not in the chain one by one: who has no token must not be able to fill it.
+    // Not in the audit chain one by one: a client without a valid token must not be able to fill it.
     fn unverified(&self, refusal: Refusal) -> Refusal {
         tracing::info!(code = %refusal.code, detail = refusal.detail.as_deref().unwrap_or(""), "a token was refused");
         self.context.metrics.refused(None, &refusal, Duration::ZERO);
@@ -150,7 +149,7 @@ fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Writes what was counted: when it expires, and before the ledger is closed.
+/// Writes what was counted: when the window ends, and before the ledger is closed.
 pub(super) async fn write_attempts(context: &Context) {
     for event in context.attempts.take() {
         context.note(event).await;

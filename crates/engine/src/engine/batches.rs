@@ -1,7 +1,7 @@
 //! Batches: the calls of one turn of a model, made together.
 //!
-//! Owns how they are sent and awaited. Which of them are made is [`crate::runs`]'s; each that is made is a call like any other. Invariant: a
-//! batch goes on to its end in a task of its own, and is counted, whether or not anybody waits for it.
+//! Owns how they are sent and awaited. [`crate::runs`] decides which of them are made; each that is made is a call like any other.
+//! Invariant: a batch runs to its end in a task of its own, and is counted, whether or not its caller still waits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -47,12 +47,12 @@ pub(super) struct Asked {
     pub(super) examples: Arc<[Example]>,
     pub(super) inbound: Inbound,
     pub(super) making: Making,
-    /// Cancelled when nobody waits for the batch any more.
+    /// Cancelled when the caller no longer waits for the batch.
     pub(super) gone: CancellationToken,
 }
 
 impl Asked {
-    /// A batch that somebody waits for, and that no session comes with.
+    /// A batch that a caller waits for and that belongs to no session.
     pub(super) fn of(
         caller: Arc<VerifiedCaller>,
         batch: Batch,
@@ -67,9 +67,9 @@ impl Asked {
 /// How calls are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
-    /// They do what they do.
+    /// With their effects.
     Real,
-    /// Nothing may change by them: of tools that are not simulated by a model, those that only read are called.
+    /// Without effects: apart from tools that a model simulates, only read-only tools are called.
     Simulated,
 }
 
@@ -82,7 +82,7 @@ struct Sending {
 }
 
 impl Engine {
-    /// Makes the calls of one turn of a run's model. Goes on when it is dropped.
+    /// Makes the calls of one turn of a run's model. They continue when the future is dropped.
     ///
     /// # Errors
     /// [`ErrorCode::RunNotFound`] for runs that are not open here, or not the caller's; [`ErrorCode::InProgress`] while another batch of the
@@ -104,7 +104,7 @@ impl Engine {
         .await
     }
 
-    /// Does something in a run while nothing else is done in it, in a task that goes on when nobody waits any more.
+    /// Runs `work` while nothing else runs in the run, in a task that continues when the caller no longer waits.
     pub(super) async fn alone<
         T: Send + 'static,
         F: Future<Output = Result<T, Refusal>> + Send + 'static,
@@ -178,7 +178,7 @@ impl Engine {
         })
     }
 
-    /// Makes the calls that are to be made, all at once, and answers for every place.
+    /// Makes the calls that are to be made, concurrently, and returns a result for every place.
     async fn made(&self, sending: &Sending, places: &[Place]) -> Vec<CallResult> {
         let Asked { batch, gone, .. } = &sending.asked;
         let wait_ms = batch.wait_ms.unwrap_or(0);
@@ -190,7 +190,7 @@ impl Engine {
                     let settled = gone.run_until_cancelled(ticket.settled(wait_ms)).await;
                     let answer = match settled {
                         Some(answer) => answer,
-                        // People are waited for no more; what is being executed is.
+                        // Stops waiting for approvals, but not for what is being executed.
                         None => ticket.settled(0).await,
                     };
                     Ok(answer.envelope().clone())
@@ -216,7 +216,7 @@ impl Engine {
         results
     }
 
-    /// Calls nothing that would change something.
+    /// Refuses every call that would change something.
     fn refuse_effects(&self, places: &mut [Place], offered: &Tools) {
         let active = self.context.current.active();
         for place in places.iter_mut().filter(|place| place.step == Step::Make) {
@@ -234,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// Sends one call in, under what is stable when its batch is sent again.
+    /// Submits one call, with ids that stay the same when its batch is sent again.
     fn sent(
         &self,
         sending: &Sending,
@@ -266,14 +266,14 @@ impl Engine {
     }
 }
 
-/// A batch as the request that its calls are derived from: of any length that an id may have.
+/// The request id for a batch's calls: a digest, since batch ids may be longer.
 fn request_of(batch: &IdempotencyKey) -> Result<RequestId, Refusal> {
     let digest = Digest::of(batch.as_str().as_bytes()).to_string();
     let hex = digest.rsplit(':').next().unwrap_or_default();
     RequestId::new(format!("batch-{hex}")).map_err(internal)
 }
 
-/// One call's outcome: as a call, or refused before it was one.
+/// One call's result: of the call, or its refusal before there was one.
 fn told(
     call: &BatchCall,
     place: &Place,
@@ -296,7 +296,7 @@ fn told(
     }
 }
 
-/// The outcome of an equal call, and the word that it is one.
+/// The result of an equal call, with a warning that it is a copy.
 fn copied(call: &BatchCall, original: &CallResult) -> CallResult {
     let warning = format!("equal to call `{}` of the batch, which counts for both", original.id);
     CallResult {

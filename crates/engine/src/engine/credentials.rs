@@ -1,6 +1,6 @@
-//! What operators read of a running engine: its credentials, how many and whether somebody's are revoked, and its report.
+//! What operators read of a running engine: its credentials, the number of revocations, and its report.
 //!
-//! Owns what operators are shown of them. Mints nothing; revocations are entries of the approval service (`placet-approvals`).
+//! Owns the views. Mints nothing; revocations are entries of the approval service (`placet-approvals`).
 
 use std::{future::Future, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Engine {
-    /// What this node has minted and keeps, for operators: numbers alone.
+    /// What this node has minted and keeps, for operators: only counts.
     ///
     /// # Errors
     /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else.
@@ -42,18 +42,18 @@ impl Engine {
         report::of(&self.context, caller, range).await
     }
 
-    /// Whether a token that somebody was verified by has been revoked since.
+    /// Whether a token that the caller was verified by has been revoked since.
     #[must_use]
     pub fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
         self.context.credentials.broker.is_caller_revoked(caller)
     }
 
-    /// Resolves when a token that somebody was verified by is revoked, on whichever node: with what they are told then.
+    /// Resolves when such a token is revoked, on any node, with the refusal for the caller.
     pub fn revoked(
         &self,
         caller: Arc<VerifiedCaller>,
     ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
-        // Listened for before it is looked at: none comes in between unseen.
+        // Subscribe before checking, so that no revocation in between is missed.
         let mut further = self.context.revoking.subscribe();
         let context = Arc::clone(&self.context);
         async move {

@@ -40,11 +40,11 @@ use crate::{
 const ENTRIES_MAX: u64 = 50_000;
 /// How many are read at a time.
 const READ: u64 = 512;
-/// How many decisions a page has if nobody says.
+/// How many decisions a page has by default.
 const PAGE_DEFAULT: usize = 50;
-/// How far back a list goes that names no beginning: one day.
+/// How far back a list goes by default: one day.
 const RANGE_MS: i64 = 86_400_000;
-/// How long before and after the moment in its id a decision is looked for: it is recorded when its call was held, refused or sent.
+/// How long before and after the time in its id a decision is searched for: it is recorded when its call was held, refused or sent.
 const BEFORE_MS: i64 = 60_000;
 const AFTER_MS: i64 = 600_000;
 
@@ -52,7 +52,7 @@ impl Engine {
     /// A page of the policy decisions about calls that the caller may see, the newest first.
     ///
     /// # Errors
-    /// [`Refusal`] for whom no decision is, for a range that makes no sense, or when the audit chain cannot be read.
+    /// [`Refusal`] for callers that are not people, for an unusable range, or when the audit chain cannot be read.
     pub async fn decisions(
         &self,
         caller: &VerifiedCaller,
@@ -97,12 +97,12 @@ impl Engine {
             wants: &|view| view.decision_id == *id,
         };
         let found = search(&sight, log_of(&self.context)?, wanted).await?;
-        // A call that was held and then sent has the decision it was held by, and another it was sent by.
+        // A call that was held and then sent has two decisions: one that held it, and one that sent it.
         found.decisions.into_iter().next().ok_or_else(unknown)
     }
 }
 
-/// People only: which policy stands against a call is nothing for the agent that is refused.
+/// People only: the agent that is refused must not learn which policy denied it.
 fn sight_of<'a>(context: &'a Context, caller: &'a VerifiedCaller) -> Result<Sight<'a>, Refusal> {
     if reviewer::is_person(caller) {
         return Ok(Sight::of(context, caller));
@@ -120,7 +120,7 @@ fn log_of(context: &Context) -> Result<&dyn AuditLog, Refusal> {
     Ok(notary.log().as_ref())
 }
 
-/// When a decision was made, by its id: `dec_` and a ULID.
+/// When a decision was made, from its id: `dec_` and a ULID.
 fn made_at(id: &DecisionId) -> Option<Timestamp> {
     time_of(&IdempotencyKey::new(id.as_str().strip_prefix("dec_")?).ok()?)
 }
@@ -140,14 +140,14 @@ fn wants(query: &DecisionsQuery, view: &DecisionView) -> bool {
             .is_none_or(|policy| view.policies.iter().any(|one| one.policy == *policy))
 }
 
-/// What is read of an entry.
+/// The part of an entry that is read.
 #[derive(Deserialize)]
 struct Payload {
     #[serde(default)]
     audit: Vec<Value>,
 }
 
-/// The wanted ones, and how many.
+/// Which decisions are wanted, and how many.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     from: Timestamp,
@@ -168,12 +168,12 @@ async fn search(
         read.map_err(|error| lookup_refusal(&error))?;
     }
     let Found { mut decisions, read_to, .. } = found;
-    // Where the entries of a range were too many, what is older than the last one read may lack some of a log.
+    // If a range has too many entries, what is older than the last one read may be incomplete.
     if let Some(read_to) = read_to {
         decisions.retain(|view| view.at >= read_to);
     }
     decisions.sort_by_key(|view| std::cmp::Reverse((view.at, view.seq)));
-    // A page ends between two moments, so that the next one begins where it ended.
+    // A page ends between two timestamps, so that the next page begins where it ended.
     let last = wanted.limit.checked_sub(1).and_then(|last| decisions.get(last)).map(|last| last.at);
     let mut next_to = read_to;
     if let Some(last) = last.filter(|_| decisions.len() > wanted.limit) {
@@ -184,7 +184,7 @@ async fn search(
     Ok(DecisionsPage { decisions, next_to, incomplete: read_to.is_some() })
 }
 
-/// Reads a log backwards, until a page is full or nothing is left to read.
+/// Reads a log backwards until a page is full or nothing is left to read.
 async fn read(
     sight: &Sight<'_>,
     log: &dyn AuditLog,
@@ -197,7 +197,7 @@ async fn read(
     let first = first_at(log, name, size, from).await?;
     let mut until = first_at(log, name, size, to).await?;
     let mut own: Vec<DecisionView> = Vec::new();
-    // One more than the page has, so that it is known whether there are others.
+    // One more than the page holds, to know whether there are others.
     while until > first && own.len() <= limit {
         if found.left == 0 {
             let at = log
@@ -242,7 +242,7 @@ fn decisions_in(
     for event in &own {
         let outcome = CallOutcome::of_event(event.kind, event.note.as_deref(), event.code);
         if let (Some(outcome), Some(call)) = (outcome, &event.call_id) {
-            // The last attempt's, which is read first.
+            // Of several attempts the last one counts, which is read first.
             ends.entry(call.clone()).or_insert(outcome);
         }
     }
@@ -253,7 +253,7 @@ fn decisions_in(
         .collect()
 }
 
-/// Whether an event says what was decided about a call; the end of a read repeats the decision of its beginning.
+/// Whether an event records a decision about a call; the end of a read repeats the decision of its beginning.
 const fn decides(kind: AuditKind) -> bool {
     !matches!(kind, AuditKind::Edited | AuditKind::Settled | AuditKind::ReadSettled)
 }
@@ -265,7 +265,7 @@ struct Found {
     ends: HashMap<ToolCallId, CallOutcome>,
     /// How many entries may still be read.
     left: u64,
-    /// The moment until which a log was read that was not read to its end.
+    /// How far back a log was read that was not read to its end.
     read_to: Option<Timestamp>,
 }
 

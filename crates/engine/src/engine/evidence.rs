@@ -1,8 +1,8 @@
 //! Evidence for outsiders: receipts for calls, signed checkpoints of the log, proofs about it.
 //!
-//! Owns who may have what, and the forms. Not here: how it is made and signed (`placet-store`). Invariants: a receipt goes to the one who may
-//! see the call, and to nobody else, and says nothing of the entries after its own; what concerns the log as a whole names no tenant, tells how
-//! much all tenants do, and is for operators; a log that is not what was signed before ends the engine.
+//! Owns who may have what, and the views. Not here: how they are made and signed (`placet-store`). Invariants: a receipt goes only to those
+//! who may see the call, and reveals nothing of the entries after its own; what concerns the log as a whole names no tenant but shows the
+//! volume of all tenants, and is for operators; a log that contradicts an earlier signature ends the engine.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use placet_types::{
 use super::Engine;
 use crate::operator;
 
-/// How often a record that moves on while a receipt is made of it is read.
+/// How often a record that changes while its receipt is made is read again.
 const RECEIPT_TRIES: u32 = 8;
 
 /// A signed statement of what became of a call.
@@ -102,7 +102,7 @@ impl Engine {
                 Err(refusal) if refusal.code == ErrorCode::NotFound => return Err(unrecorded()),
                 found => found?,
             };
-            // What was to be sent may be deleted by now, or never have been built: the receipt does without it then.
+            // What was parked may be deleted by now, or may never have existed: then the receipt leaves it out.
             let parked = self.context.ledger.parked(&record).await.ok();
             let digest = parked.map(|parked| parked.binding.digest());
             match notary.receipt(&record, digest, self.context.ledger.store().now()).await {
@@ -116,10 +116,10 @@ impl Engine {
         }
     }
 
-    /// A checkpoint of each log as it stands now, signed, for operators.
+    /// A signed checkpoint of each log as it stands now, for operators.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for others; [`ErrorCode::LedgerUnavailable`] when the ledger cannot tell.
+    /// [`ErrorCode::PolicyDenied`] for others; [`ErrorCode::LedgerUnavailable`] when the ledger cannot be read.
     pub async fn checkpoints(
         &self,
         caller: &VerifiedCaller,
@@ -134,7 +134,7 @@ impl Engine {
         Ok(sealed.into_iter().map(view).collect())
     }
 
-    /// The key that checks what is signed here.
+    /// The key that verifies what is signed here.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`] where nothing is signed.

@@ -1,6 +1,6 @@
 //! Fault injection: the live tree by name, and how to make a part of it fail.
 //!
-//! Owns what fault tests need. No API leads here.
+//! Owns what fault tests need. Not reachable through any API.
 
 use super::Engine;
 

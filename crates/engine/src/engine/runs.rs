@@ -1,6 +1,6 @@
-//! Runs, as the listeners ask for them.
+//! Runs, as the listeners use them.
 //!
-//! Owns the way from a caller to its open run. What a run may use up is fixed in the ledger, as by a first call.
+//! Owns the way from a caller to its open run. What a run may use up is fixed in the ledger, as a first call would fix it.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Engine {
         self.run(caller, &run_id).await
     }
 
-    /// Opens a run, which is a session or none.
+    /// Opens a run, with or without a session.
     pub(super) async fn open_as(
         &self,
         caller: &VerifiedCaller,
@@ -65,10 +65,10 @@ impl Engine {
         context.runs.open(owner, opened)
     }
 
-    /// The open runs of this node that the caller may see, the ones used last: of one name with their batches, or of any.
+    /// The open runs of this node that the caller may see, most recently used first: those with one id, with their batches, or all.
     ///
     /// # Errors
-    /// [`placet_types::error::ErrorCode::LedgerUnavailable`] where what they have used up cannot be read.
+    /// [`placet_types::error::ErrorCode::LedgerUnavailable`] where their usage cannot be read.
     pub async fn runs(
         &self,
         caller: &VerifiedCaller,
@@ -96,7 +96,7 @@ impl Engine {
         Ok(OpenRuns { runs, more })
     }
 
-    /// How an open run of the caller's stands.
+    /// The state of an open run of the caller.
     ///
     /// # Errors
     /// [`placet_types::error::ErrorCode::RunNotFound`] for runs that are not open here, or not the caller's.
@@ -154,10 +154,10 @@ impl Engine {
         definitions::of_run(&run, &usable(&self.context, caller), format)
     }
 
-    /// Forces and excludes tools of a run: all that is asked for, or nothing.
+    /// Forces and excludes tools of a run: all of the change or nothing.
     ///
     /// # Errors
-    /// As for [`Engine::run`]; [`placet_types::error::ErrorCode::ToolNotFound`] where a tool to be forced is none of the caller's.
+    /// As for [`Engine::run`]; [`placet_types::error::ErrorCode::ToolNotFound`] where a tool to be forced is not the caller's.
     pub fn change_run_tools(
         &self,
         caller: &VerifiedCaller,
@@ -173,7 +173,7 @@ impl Engine {
     }
 }
 
-/// An open run with what the ledger knows of it.
+/// An open run with its record in the ledger.
 fn shown(listed: &Listed, known: RunRecord, with_batches: bool) -> OpenRunView {
     let run = listed.run.state.lock();
     let batches = run.turns.records();

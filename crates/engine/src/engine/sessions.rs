@@ -1,7 +1,7 @@
-//! Sessions, as the listeners ask for them (EN-01).
+//! Sessions, as the listeners use them (EN-01).
 //!
-//! Owns the order of a session's calls: one after the other, so that each sees what came of those before it. Every call is one of a run, and
-//! goes through the five stages. Invariant: a simulation happens in a copy of the session, so nothing of it is left there.
+//! Owns the order of a session's calls: one after the other, so that each sees the results of those before it. Every call belongs to a run
+//! and goes through the five stages. Invariant: a simulation happens in a copy of the session and leaves nothing behind.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Opens a session of the caller on this node: a run of the same id, that keeps its calls.
+    /// Opens a session of the caller on this node: a run of the same id that keeps its calls.
     ///
     /// # Errors
     /// As for [`Engine::open_run`].
@@ -77,12 +77,12 @@ impl Engine {
         })
     }
 
-    /// Ends a session of the caller, or any other run that it has open here. One that is not open is left as it is.
+    /// Closes a session of the caller, or any other run it has open here; does nothing if it is not open.
     pub fn close_session(&self, caller: &VerifiedCaller, session_id: &RunId) {
         self.context.runs.close(Owner::of(&caller.chain()), session_id);
     }
 
-    /// Makes calls in a session, one after the other, and keeps them with their results. Goes on when it is dropped.
+    /// Makes calls in a session, one after the other, and keeps them with their results. They continue when the future is dropped.
     ///
     /// # Errors
     /// As for [`Engine::batch`].
@@ -96,8 +96,8 @@ impl Engine {
         self.in_session(session_id, Asked::of(caller, batch, inbound, Making::Real)).await
     }
 
-    /// Makes calls as [`Engine::execute`] does, and leaves nothing of them in the session. Tools that change something are not called, unless
-    /// they are simulated anyway.
+    /// Makes calls as [`Engine::execute`] does, but keeps nothing of them in the session. Tools that change something are not called,
+    /// unless a model simulates them.
     ///
     /// # Errors
     /// As for [`Engine::batch`].
@@ -108,7 +108,7 @@ impl Engine {
         mut batch: Batch,
         inbound: Inbound,
     ) -> Result<SessionResults, Refusal> {
-        // A simulation is never the call that it is of.
+        // A simulated call must never share the key of the real one.
         let id = format!("simulation-{}", self.context.fresh_call_id()?);
         batch.batch_id = Some(IdempotencyKey::new(id).map_err(internal)?);
         self.in_session(session_id, Asked::of(caller, batch, inbound, Making::Simulated)).await
@@ -136,7 +136,7 @@ impl Engine {
         .await
     }
 
-    /// Makes the calls one after the other. What became of each, and the sources that the results name.
+    /// Makes the calls one after the other. Returns their results and the sources that these name.
     async fn in_order(
         &self,
         open: &Open,

@@ -1,7 +1,8 @@
 //! What an error code means for the call that it refuses before anything was sent: one table.
 //!
-//! Owns what becomes of the record and the approval, and whether a security team is told. Whether the caller may repeat the call is
-//! [`ErrorCode::retryable`]. The same for a call that waits under its approval, one that operators sent again, and one that was sent before.
+//! Owns what becomes of the record and the approval, and whether it is a security event. Whether the caller may repeat the call is
+//! [`ErrorCode::retryable`]. The table is the same for a call that waits under its approval, one that operators re-armed, and one that was
+//! sent before.
 
 use placet_credentials::Remedy;
 use placet_types::error::ErrorCode;
@@ -13,18 +14,18 @@ pub(crate) enum Prospect {
     Retry,
     /// Only a new token of its caller helps: the approval and the record stay until that comes.
     AwaitCaller,
-    /// Nothing that the call could wait for.
+    /// Waiting would not help.
     End,
 }
 
 /// Why a call is refused, where its code alone does not say what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// What the code says.
+    /// The code alone.
     Code,
-    /// Operators have stopped all calls for the moment.
+    /// A lockdown is in force.
     Lockdown,
-    /// There is no credential, and this is what it takes to have one.
+    /// There is no credential; the remedy says who or what can provide one.
     Credential(Remedy),
 }
 
@@ -39,7 +40,7 @@ pub(crate) const fn prospect(code: ErrorCode, cause: Cause) -> Prospect {
     }
 }
 
-/// The table. A code that is not about something that passes ends the call: what was agreed to is asked about again rather than kept.
+/// The table. A code whose obstacle does not pass ends the call: approval is then asked for again rather than kept.
 const fn of_code(code: ErrorCode) -> Prospect {
     match code {
         ErrorCode::AdapterUnavailable
@@ -78,7 +79,7 @@ const fn of_code(code: ErrorCode) -> Prospect {
     }
 }
 
-/// Whether a security team is told, no matter which call it is (TM-15).
+/// Whether the refusal is a security event, whatever the call (TM-15).
 pub(crate) const fn is_security_event(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::ModeUpgraded | ErrorCode::PolicyError | ErrorCode::ToolChanged)
 }

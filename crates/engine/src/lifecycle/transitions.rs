@@ -1,9 +1,9 @@
-//! The life of a call after its first try, as one table: how it stands, and what happens, say what is done next.
+//! The lifecycle of a call after its first attempt, as one table: state and event say what is done next.
 //!
-//! Owns the rules of retry, deferral, duplicate, recovery, re-arm and late evidence. Each event names what it can lead to; the stages and the
-//! execution tasks perform that. How a record stands afterwards is what the ledger's verb makes of it (`placet_ledger::record`), and how
-//! approvals expire or are withdrawn is decided there too. Invariants (I1, I12): what was sent goes out again only as a read, or with a token
-//! that its target still knows; and of a call that may have had an effect nobody is told "not executed".
+//! Owns the rules of retry, deferral, duplicate, recovery, re-arm and late evidence. Each event names what it can lead to; the stages and
+//! the execution tasks perform that. The resulting state of a record is what the ledger's verb makes of it (`placet_ledger::record`), where
+//! it is also decided how approvals expire or are withdrawn. Invariants (I1, I12): what was sent goes out again only as a read, or with a
+//! token that its target still knows; and a call that may have had an effect is never reported as "not executed".
 
 use placet_adapter::outcome::{AdapterError, Outcome, Probe};
 use placet_ledger::{
@@ -14,33 +14,33 @@ use placet_ledger::{
 
 use crate::lifecycle::codes::Prospect;
 
-/// How a call stands.
+/// The state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not recorded: a read that nobody held, or a call that has not taken its key.
+    /// Not recorded: a read that was not held, or a call that has not taken its key.
     Absent,
     /// Its key is taken, in memory only.
     Claimed,
-    /// People are asked.
+    /// Waits for approval.
     Pending,
-    /// People have agreed.
+    /// Approved.
     Approved,
-    /// Operators decided to send it again; whether it had its effect already is not known.
+    /// Operators decided to send it again; whether it already had its effect is not known.
     Rearmed,
     /// It was sent, or is about to be.
     Dispatched(Sent),
     /// It did not happen, and may be tried again.
     Retriable,
-    /// Nobody knows whether it happened.
+    /// Its outcome is unknown.
     Indeterminate,
-    /// It is known how it ended.
+    /// Its outcome is known.
     Final,
-    /// It is known that it ended, and no more.
+    /// It ended; nothing else is kept.
     Tombstone,
 }
 
 impl State {
-    /// How a record stands; `sent` is what is known of its attempt, where it was sent.
+    /// The state of a record; `sent` gives what is known of its attempt, where it was sent.
     pub(crate) fn of(state: &EffectState, sent: impl FnOnce(&Attempt) -> Sent) -> Self {
         match state {
             EffectState::Claimed { .. } => Self::Claimed,
@@ -62,21 +62,21 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) class: Class,
-    /// Whether there is time left in which its target knows its token.
+    /// Whether its target still knows its token.
     pub(crate) in_window: bool,
-    /// Whether its adapter can say afterwards what became of it.
+    /// Whether its adapter can be asked later what became of it.
     pub(crate) can_ask: bool,
-    /// Whether its outcome is this process's to record.
+    /// Whether this process has to record its outcome.
     pub(crate) is_ours: bool,
 }
 
 impl Sent {
-    /// Whether a target recognises it when it comes again.
+    /// Whether the target recognises it when it is sent again.
     const fn is_recognised(self) -> bool {
         matches!(self.class, Class::Keyed { .. }) && self.in_window
     }
 
-    /// What its class leaves to do while its outcome is not known (T7).
+    /// What its class allows to be done while its outcome is not known (T7).
     const fn recourse(self) -> Recourse {
         match self.class {
             Class::ReadOnly => Recourse::SendAgain,
@@ -85,7 +85,7 @@ impl Sent {
         }
     }
 
-    /// The same where it may not be sent again.
+    /// The same where it must not be sent again.
     const fn without_sending(self) -> Recourse {
         if self.can_ask { Recourse::Ask } else { Recourse::GiveUp }
     }
@@ -93,52 +93,52 @@ impl Sent {
 
 /// Something that happens to a call.
 pub(crate) trait Event {
-    /// What it can lead to.
+    /// What can be done about it.
     type Action;
 
     fn happens_to(self, state: State) -> Self::Action;
 }
 
-/// What is done about a call that stands like this when this happens to it.
+/// What is done when this event happens to a call in this state.
 pub(crate) fn step<E: Event>(state: State, event: E) -> E::Action {
     event.happens_to(state)
 }
 
-/// A try is refused before anything was sent in it.
+/// An attempt is refused before anything was sent in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refused {
     pub(crate) prospect: Prospect,
-    /// Whether the engine tries by itself, and no client that came with a call of its own.
+    /// Whether the engine makes the attempt itself, not a client that repeats the call.
     pub(crate) is_own: bool,
     pub(crate) is_ending: bool,
 }
 
-/// What becomes of a call whose try is refused.
+/// What becomes of a call whose attempt is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterRefusal {
-    /// The caller is told; what is recorded stays.
+    /// The caller is told; the record stays as it is.
     Tell,
-    /// The key is returned and the caller told.
+    /// The key is released and the caller told.
     Release,
-    /// It waits for its next try under its approval.
+    /// It waits under its approval for its next attempt.
     WaitOn,
-    /// It waits under its approval for its caller to come with a new token.
+    /// It waits under its approval for a new token of its caller.
     AwaitCaller,
     /// Its approval ends.
     EndApproval,
-    /// It is tried again after a while.
+    /// It is sent again later.
     Defer,
-    /// The next process goes on.
+    /// The next process continues.
     Leave,
-    /// Its adapter is asked what became of its earlier try.
+    /// Its adapter is asked what became of its earlier attempt.
     Ask,
-    /// Nobody knows what became of its earlier try.
+    /// The outcome of its earlier attempt is unknown.
     GiveUp,
-    /// What operators decided is taken back.
+    /// The operators' decision is reverted.
     Disarm,
     /// The round over re-armed calls tries again.
     LetGo,
-    /// The caller is told that what operators decided stands, and nothing about the first try.
+    /// The caller is told that the operators' decision stands, and nothing about the first attempt.
     TellUnknown,
 }
 
@@ -151,7 +151,7 @@ impl Event for Refused {
             (State::Pending | State::Approved, Prospect::Retry) => AfterRefusal::WaitOn,
             (State::Pending | State::Approved, Prospect::AwaitCaller) => AfterRefusal::AwaitCaller,
             (State::Pending | State::Approved, Prospect::End) => AfterRefusal::EndApproval,
-            // That it may not be sent again says nothing about the first time.
+            // That it may not be sent again says nothing about the first attempt.
             (State::Dispatched(_), Prospect::Retry) if self.is_ending => AfterRefusal::Leave,
             (State::Dispatched(sent), Prospect::Retry) if sent.is_recognised() => {
                 AfterRefusal::Defer
@@ -162,7 +162,7 @@ impl Event for Refused {
             },
             (State::Rearmed, Prospect::End) if self.is_own => AfterRefusal::Disarm,
             (State::Rearmed, _) if self.is_own => AfterRefusal::LetGo,
-            // A client that repeats the call may ask for less, or under another run: what operators decided is not its to end.
+            // A client that repeats the call may ask for less, or under another run: it must not end what operators decided.
             (State::Rearmed, _) => AfterRefusal::TellUnknown,
             (
                 State::Absent
@@ -180,30 +180,30 @@ impl Event for Refused {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unrecorded<'a> {
     pub(crate) error: &'a LedgerError,
-    /// Whether the approval it ran under has run out of time.
+    /// Whether the approval it ran under has expired.
     pub(crate) is_expired: bool,
-    /// Whether it may be decided upon once more.
+    /// Whether it may be decided once more.
     pub(crate) may_decide: bool,
 }
 
 /// What becomes of a call whose intent could not be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterUnrecorded {
-    /// It may be recorded after all: nothing is returned, and nothing said to be over.
+    /// It may have been recorded after all: nothing is released or reported as ended.
     TellInDoubt,
-    /// It is refused with what the ledger says.
+    /// It is refused with the ledger's error.
     Refuse,
-    /// It is refused since its approval ran out of time.
+    /// It is refused because its approval expired.
     RefuseExpired,
-    /// It is decided again as if nobody had been asked.
+    /// It is decided again as if there had been no approval.
     DecideWithoutApproval,
     /// It is decided again as if there were no standing grants.
     DecideWithoutGrants,
-    /// It is decided again by what approvers have put in force since.
+    /// It is decided again under the directives that are in force now.
     DecideByDirectives,
-    /// It is decided again by the policies that are active now.
+    /// It is decided again under the policies that are active now.
     DecideByPolicies,
-    /// Another try of the same call was faster.
+    /// Another attempt of the same call was faster.
     BecomeDuplicate,
 }
 
@@ -242,33 +242,33 @@ impl Event for Unrecorded<'_> {
     }
 }
 
-/// An adapter answered, or did not in its time.
+/// An adapter answered, or its time ran out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
     pub(crate) reply: Reply,
-    /// Whether tries and latency budget are left for another one.
+    /// Whether attempts and latency budget are left for another one.
     pub(crate) has_tries: bool,
-    /// Whether there is another credential than the one that its target refused.
+    /// Whether there is a credential other than the one that its target refused.
     pub(crate) has_another: bool,
-    /// Whether its caller's latency budget counts no more: it was sent by a process that is over.
+    /// Whether its caller's latency budget no longer applies: it was sent by a process that has ended.
     pub(crate) is_recovered: bool,
-    /// Whether the adapter is at it still, and its answer listened for.
+    /// Whether the adapter is still at work and its answer is awaited.
     pub(crate) is_listening: bool,
     pub(crate) is_ending: bool,
 }
 
-/// What an adapter's answer says about a further try.
+/// What an adapter's answer says about another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// What became of the call, or that it was refused.
+    /// The outcome of the call, or that it was refused.
     Conclusive,
     /// Nothing happened: the target could not be reached.
     Unreachable,
     /// Nothing happened: the target does not know the credential.
     CredentialRefused,
-    /// Nothing happened, and what came was no answer.
+    /// Nothing happened, and the answer was not usable.
     Garbled,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
@@ -298,15 +298,15 @@ impl Reply {
 /// What becomes of a call whose adapter answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterAnswer {
-    /// The outcome is recorded and told.
+    /// The outcome is recorded and returned.
     Settle,
-    /// The outcome is recorded, and the call tried again at once.
+    /// The outcome is recorded, and the call sent again at once.
     SettleAndTryAgain,
-    /// It is tried again at once with the same token.
+    /// It is sent again at once with the same token.
     TryAgain,
-    /// It is tried again after a while with the same token.
+    /// It is sent again later with the same token.
     Defer,
-    /// The next process goes on.
+    /// The next process continues.
     Leave,
 }
 
@@ -332,7 +332,7 @@ impl Event for Answered {
     }
 }
 
-/// The time of a deferred call has come.
+/// A deferred call is due.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Due;
 
@@ -340,9 +340,9 @@ pub(crate) struct Due;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterPause {
     TryAgain,
-    /// It cannot be tried any more.
+    /// It cannot be sent again.
     Recover(Recourse),
-    /// Somebody else works on it, or has ended it.
+    /// Another task or node works on it, or has ended it.
     Tell,
 }
 
@@ -359,18 +359,18 @@ impl Event for Due {
     }
 }
 
-/// Nobody works on a call that was sent: the process that sent it is over, or its task.
+/// No task works on a call that was sent: the process that sent it has ended, or its task has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Orphaned;
 
-/// What is left to do about a call that was sent and whose outcome is not known.
+/// What can be done about a call that was sent and whose outcome is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recourse {
     /// It goes through broker and gate again, with the same token.
     SendAgain,
     /// Its adapter is asked.
     Ask,
-    /// Nobody knows what became of it.
+    /// Its outcome is unknown.
     GiveUp,
 }
 
@@ -382,10 +382,10 @@ impl Event for Orphaned {
     }
 }
 
-/// The stage that had a call died.
+/// The stage that held a call died.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Abandoned {
-    /// Whether it was a read without a record, and with its adapter.
+    /// Whether it was a read without a record that was with its adapter.
     pub(crate) was_sent: bool,
 }
 
@@ -394,19 +394,19 @@ pub(crate) struct Abandoned {
 pub(crate) enum AfterDeath {
     /// The caller is told that nothing was executed.
     Tell,
-    /// The caller is told that the answer is lost.
+    /// The caller is told that the answer was lost.
     TellLost,
-    /// The key is returned and the caller told that nothing was executed.
+    /// The key is released and the caller told that nothing was executed.
     Release,
-    /// Another node works on it, and the ledger tells.
+    /// Another node works on it; the ledger is polled for its end.
     Watch,
-    /// It is recovered as if its process were over.
+    /// It is recovered as if its process had ended.
     Recover,
-    /// The approval service has to know that people are asked.
+    /// The approval service must learn that the approval was requested.
     NoteAsked,
     /// It is taken up again under its approval.
     ResumeLater,
-    /// The caller is told how it stands.
+    /// The caller is told its recorded state.
     TellRecorded,
 }
 
@@ -422,7 +422,7 @@ impl Event for Abandoned {
             State::Dispatched(_) => AfterDeath::Recover,
             State::Pending => AfterDeath::NoteAsked,
             State::Approved => AfterDeath::ResumeLater,
-            // A round takes up what was re-armed.
+            // The round over re-armed calls takes these up.
             State::Rearmed
             | State::Retriable
             | State::Indeterminate
@@ -432,31 +432,31 @@ impl Event for Abandoned {
     }
 }
 
-/// A call comes whose key is taken.
+/// A call arrives whose key is taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Repeated {
     /// Whether its arguments are those of the call that took it.
     pub(crate) is_same: bool,
-    /// Whether it may be a try of that call: one that was overtaken by another try is not.
+    /// Whether it may become an attempt of that call; one that was overtaken by another attempt may not.
     pub(crate) may_take_up: bool,
 }
 
 /// What becomes of a call whose key is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterRepeat {
-    /// It is a try of that call.
+    /// It becomes an attempt of that call.
     TakeUp,
     /// It waits for the outcome of that call.
     Attach,
     /// It waits for the same approval.
     AttachToHeld,
-    /// It gets what is recorded.
+    /// It gets the recorded result.
     Replay,
-    /// It is told that nothing but the end is recorded.
+    /// It is told that only the end of that call is recorded.
     TellExpired,
-    /// It is told that the key was used for another call.
+    /// It is told that the key was used for a different call.
     Conflict,
-    /// It looks again: that call may come to nothing.
+    /// It looks again: that claim may be released.
     LookAgain,
 }
 
@@ -480,11 +480,11 @@ impl Event for Repeated {
 /// An adapter was asked what became of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probed<'a> {
-    /// Nothing: it did not answer.
+    /// `None`: it did not answer.
     pub(crate) found: Option<&'a Probe>,
-    /// Whether "not found" means by now that it did not happen (F16).
+    /// Whether "not found" by now means that it did not happen (F16).
     pub(crate) is_settled: bool,
-    /// Whether what it says of the last attempt leaves open what an earlier one did.
+    /// Whether an earlier attempt remains open, whatever it says of the last one.
     pub(crate) after_unknown: bool,
     /// Whether it is worth asking again soon.
     pub(crate) may_ask: bool,
@@ -499,7 +499,7 @@ pub(crate) enum AfterProbe {
     DidNotHappen,
     /// It is asked about again.
     AskAgain,
-    /// Nobody knows what became of it.
+    /// Its outcome is unknown.
     GiveUp,
 }
 
@@ -509,7 +509,7 @@ impl Event for Probed<'_> {
     fn happens_to(self, state: State) -> AfterProbe {
         match (self.found, state) {
             (Some(Probe::Committed(_)), _) => AfterProbe::Happened,
-            // The record says by itself that an earlier attempt is open.
+            // The record itself says that an earlier attempt is open.
             (Some(Probe::NotFound), State::Dispatched(_)) if self.is_settled => {
                 AfterProbe::DidNotHappen
             }
@@ -522,12 +522,12 @@ impl Event for Probed<'_> {
     }
 }
 
-/// An answer came after its call was given up waiting for.
+/// An answer arrived after its call was given up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnsweredLate {
-    /// Whether it is the answer of the attempt that the record is about.
+    /// Whether it answers the attempt that the record is about.
     pub(crate) is_current: bool,
-    /// Whether it is the answer of the arm before.
+    /// Whether it answers the previous arm.
     pub(crate) is_of_earlier_arm: bool,
     pub(crate) is_done: bool,
 }
@@ -537,9 +537,9 @@ pub(crate) struct AnsweredLate {
 pub(crate) enum AfterLateAnswer {
     /// It is recorded.
     Resolve,
-    /// It is kept back until the record says that its attempt has no outcome.
+    /// It is kept until the record says that its attempt has no outcome.
     KeepForOwn,
-    /// It is kept back until it is known what became of the arm that is under way.
+    /// It is kept until the outcome of the arm in flight is known.
     KeepForArm,
 }
 
@@ -549,12 +549,12 @@ impl Event for AnsweredLate {
     fn happens_to(self, state: State) -> AfterLateAnswer {
         let is_under_way = matches!(state, State::Dispatched(_));
         if is_under_way && self.is_done && self.is_of_earlier_arm {
-            // What the earlier arm did counts where nobody knows in the end what this one did.
+            // What the earlier arm did counts if the outcome of this one stays unknown.
             AfterLateAnswer::KeepForArm
         } else if is_under_way && self.is_current {
             AfterLateAnswer::KeepForOwn
         } else {
-            // The ledger refuses what does not speak of this attempt.
+            // The ledger refuses evidence that is not about this attempt.
             AfterLateAnswer::Resolve
         }
     }

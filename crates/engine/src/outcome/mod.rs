@@ -1,6 +1,6 @@
-//! What became of calls: how a record stands as its caller is told, and how an outcome gets into the ledger.
+//! What became of calls: a record's state as its caller is told it, and how an outcome gets into the ledger.
 //!
-//! From what is read (`recorded`) to what is written: settlements, those that are tried again, and evidence that comes late.
+//! From reading (`recorded`) to writing: settlements, their retries, and evidence that arrives late.
 
 pub(crate) mod recorded;
 pub(crate) mod resolve;
@@ -29,7 +29,7 @@ use crate::{
     tokens::Tokens,
 };
 
-/// What it takes to tell how calls stand, and to keep what became of them.
+/// The handles needed to report the state of calls and to record their outcomes.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     pub(crate) ledger: Ledger,
@@ -41,12 +41,12 @@ pub(crate) struct Outcomes {
     pub(crate) callers: Arc<Callers>,
     pub(crate) tokens: Tokens,
     pub(crate) approvals: Arc<Approvals>,
-    /// Places for those who wait for answers that are late.
+    /// Permits for tasks that wait for late answers.
     pub(crate) late: Arc<Semaphore>,
 }
 
 impl Outcomes {
-    /// How a record stands, as what happens next depends on it.
+    /// The state of a record, from which the next step follows.
     pub(crate) fn state_of(&self, record: &EffectRecord) -> State {
         State::of(&record.state, |attempt| Sent {
             class: attempt.class,
@@ -56,7 +56,7 @@ impl Outcomes {
         })
     }
 
-    /// How long after its deadline "not found" means that an attempt did not happen; absent where nobody can be asked.
+    /// How long after its deadline "not found" means that an attempt did not happen; `None` where the adapter cannot be asked.
     pub(crate) fn settle_delay_ms(&self, record: &EffectRecord, attempt: &Attempt) -> Option<u64> {
         match attempt.class {
             Class::Queryable { settle_delay_ms } => Some(settle_delay_ms),
@@ -69,7 +69,7 @@ impl Outcomes {
         }
     }
 
-    /// Waits; says whether to go on, which a stopping engine does not: the next start goes on.
+    /// Waits; returns whether to continue, which a stopping engine does not: the next start does.
     pub(crate) async fn pause(&self, time: Duration) -> bool {
         tokio::select! {
             () = self.node.stopped() => false,
@@ -77,19 +77,19 @@ impl Outcomes {
         }
     }
 
-    /// Makes the call of this record known as one that is being executed, so that somebody can wait for it.
+    /// Registers the call of this record as in flight, so that callers can wait for it.
     pub(crate) fn enter(&self, record: &EffectRecord) {
         let owner = Owner::of_scope(&record.scope);
         drop(self.registry.enter(&record.call_id, owner, recorded::in_progress(record)));
     }
 
-    /// The same for one that may move on another node, or whose waiters nobody here tells.
+    /// The same for a call that may move on another node, or whose progress no task here reports.
     pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
         let (owner, told) = (Owner::of_scope(&record.scope), recorded::in_progress(record));
         self.registry.watch(&record.call_id, owner, record.record_id, told)
     }
 
-    /// Keeps an event and says in the log when that fails; for events that nothing depends on.
+    /// Records an event that nothing depends on; a failure is only logged.
     pub(crate) async fn note(&self, event: AuditEvent) {
         if let Err(error) = self.ledger.note(event, Durability::Written).await {
             self.node.noticed(&error);

@@ -1,4 +1,4 @@
-//! Answers from the ledger: how a recorded call stands, told to the one who may ask.
+//! Answers from the ledger: the state of a recorded call, for those who may see it.
 //!
 //! Owns the table "what a duplicate receives". Never executes anything.
 
@@ -26,7 +26,7 @@ use crate::{
     result::{EditedArgs, Obstacle, Subject, answer_of, as_sent, shown_args, subject_alone},
 };
 
-/// How `record` stands, as an answer. `replayed` marks the recorded result of an earlier call.
+/// The state of `record` as an answer. `replayed` marks the recorded result of an earlier call.
 pub(crate) async fn answer(outcomes: &Outcomes, record: &EffectRecord, replayed: bool) -> Answer {
     match &record.state {
         EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
@@ -57,7 +57,7 @@ pub(crate) async fn answer(outcomes: &Outcomes, record: &EffectRecord, replayed:
     }
 }
 
-/// Whether a result about to be given again is byte for byte what is recorded (TM-21).
+/// Whether a result about to be replayed is byte for byte the recorded one (TM-21).
 pub(crate) fn is_identical(
     metrics: &EngineMetrics,
     result: &ToolResultEnvelope,
@@ -76,17 +76,17 @@ pub(crate) fn is_identical(
     identical
 }
 
-/// How a record stands at this moment, whatever was read of it before.
+/// The current state of a record, read again.
 pub(crate) async fn now(outcomes: &Outcomes, record: &EffectRecord) -> Answer {
     match outcomes.ledger.store().effect(record.record_id).await {
         Ok(Some(record)) => answer(outcomes, &record, false).await,
-        // The key has returned to absent: what was asked for is over, and nothing happened.
+        // The key was released: the call has ended, and nothing happened.
         Ok(None) => refused(record, void(), None),
         Err(error) => refused(record, lookup_refusal(&error), None),
     }
 }
 
-/// How an open record stands, with somebody to tell its waiters: after a restart nobody follows a call that is held.
+/// The state of an open record, registered so that waiters are told: after a restart a held call has no entry.
 pub(crate) async fn standing(outcomes: &Outcomes, record: &EffectRecord) -> Answer {
     let answer = answer(outcomes, record, false).await;
     if answer.is_final() {
@@ -97,7 +97,7 @@ pub(crate) async fn standing(outcomes: &Outcomes, record: &EffectRecord) -> Answ
     if outcomes.ledger.store().is_shared() {
         drop(outcomes.watch(record));
     }
-    // It may have ended since it was read, before there was anybody to tell.
+    // It may have ended after it was read and before it was registered.
     let now = now(outcomes, record).await;
     if now.is_final() {
         outcomes.registry.publish(&record.call_id, now.clone());
@@ -106,10 +106,10 @@ pub(crate) async fn standing(outcomes: &Outcomes, record: &EffectRecord) -> Answ
     answer
 }
 
-/// What a denied, withdrawn or expired approval says to its caller.
+/// What the caller is told about a denied, withdrawn or expired approval.
 pub(crate) fn denied(code: ErrorCode) -> Refusal {
     let message = if code == ErrorCode::ApprovalExpired {
-        // Nobody agreed, or people did and it could not run before that was over.
+        // Either not approved in time, or approved but not run in time.
         "the approval of this call ran out of time; it was not executed"
     } else if code == ErrorCode::ApprovalWithdrawn {
         "this call was withdrawn; it was not executed"
@@ -119,7 +119,7 @@ pub(crate) fn denied(code: ErrorCode) -> Refusal {
     Refusal::new(code, message)
 }
 
-/// What a key says whose result is no longer kept.
+/// What the caller is told about a key whose result is no longer kept.
 pub(crate) fn expired(was: &str, code: Option<ErrorCode>) -> Refusal {
     let ended = code.map_or_else(|| was.to_owned(), |code| format!("{was} ({code})"));
     let execution = match was {
@@ -133,7 +133,7 @@ pub(crate) fn expired(was: &str, code: Option<ErrorCode>) -> Refusal {
     .with_execution(execution)
 }
 
-/// What an approval that is void says to its caller.
+/// What the caller is told about a void approval.
 pub(crate) fn void() -> Refusal {
     Refusal::new(
         ErrorCode::ApprovalVoid,
@@ -141,7 +141,7 @@ pub(crate) fn void() -> Refusal {
     )
 }
 
-/// A waiting call as its caller is told of it.
+/// A held call, as its caller is told about it.
 pub(crate) fn held_of(
     outcomes: &Outcomes,
     record: &EffectRecord,
@@ -156,12 +156,12 @@ pub(crate) fn held_of(
     subject.held(approval, obstacle, record.updated_at)
 }
 
-/// A recorded call that is being executed, as its caller is told of it.
+/// A recorded call in flight, as its caller is told about it.
 pub(crate) fn in_progress(record: &EffectRecord) -> Answer {
     Subject::of_record(record, None).in_progress()
 }
 
-/// How a waiting call stands.
+/// The state of a held call.
 pub(crate) async fn held(
     outcomes: &Outcomes,
     record: &EffectRecord,
@@ -170,7 +170,7 @@ pub(crate) async fn held(
     match outcomes.ledger.store().approval(approval_id).await {
         Ok(Some(approval)) => {
             let parked = outcomes.ledger.parked(record).await;
-            // What was altered is noticed when it is taken up; here it only costs the trace's name.
+            // Alteration is detected when it is taken up; here only the trace id is missing.
             let subject = Subject::of_record(record, parked.as_ref().ok());
             Answer::Held(Box::new(held_of(outcomes, record, &approval, subject)))
         }
@@ -179,7 +179,7 @@ pub(crate) async fn held(
     }
 }
 
-/// How a call ended whose record is gone, for those who wait for it here; nothing where nobody does.
+/// How a call ended whose record no longer exists, for those who wait for it here; `None` where none do.
 pub(crate) fn gone(
     outcomes: &Outcomes,
     call_id: &ToolCallId,
@@ -202,11 +202,11 @@ pub(crate) fn refused(
     subject.refused(refusal, record.updated_at)
 }
 
-/// The outcome is recorded but its text cannot be read: the caller learns which, never a guess.
+/// The outcome is recorded but its result cannot be read: the caller is told which, never a guess.
 fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
     let message =
         format!("the call is recorded as {}, but its result cannot be read", record.state.name());
-    // Of a final state only the result says what happened.
+    // For a final state only the result says what happened.
     let execution = match record.state {
         EffectState::FailedRetriable { .. }
         | EffectState::Denied { .. }
@@ -226,7 +226,7 @@ fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
     refused(record, refusal, None)
 }
 
-/// What a call is told whose record is gone, by its approval.
+/// The refusal for a call whose record is gone, by its approval.
 pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
     match &approval.state {
         ApprovalState::Void { reason } => void().with_detail(reason),
@@ -239,11 +239,11 @@ pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
     }
 }
 
-/// The subject of a recorded call as it stands: the approval and the decision that it was sent under, and what approvers made of its
-/// arguments.
+/// The current subject of a recorded call: the approval and the decision it was sent under, and the arguments that approvers edited.
 ///
 /// # Errors
-/// A ledger that cannot be read for the moment: what is recorded without it would be told for ever. What is damaged or gone is left out.
+/// A transient failure to read the ledger: a result recorded without the subject would stay so for ever. What is damaged or gone is left
+/// out.
 pub(crate) async fn subject_of(
     outcomes: &Outcomes,
     record: &EffectRecord,
@@ -261,7 +261,7 @@ pub(crate) async fn subject_of(
     Ok(as_sent(subject, record))
 }
 
-/// Puts into a result what could not be read when it was made.
+/// Adds to a result what could not be read when it was made.
 ///
 /// # Errors
 /// As [`subject_of`].
@@ -280,16 +280,16 @@ pub(crate) async fn complete(
     Ok(())
 }
 
-/// What an approver made of the arguments of a recorded call.
+/// The arguments of a recorded call that an approver edited.
 fn edited(current: &Current, record: &EffectRecord, parked: &ParkedCall) -> Option<EditedArgs> {
     let edit = parked.edited.as_ref()?;
     let target = current.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
-    // A tool that is gone has no schema to say what may be shown.
+    // A tool that no longer exists has no schema to say what may be shown.
     let shown = target.and_then(|target| shown_args(&target.capability, &parked.envelope.args));
     Some(EditedArgs::of(edit, shown))
 }
 
-/// Whether somebody in this process tells the end of a call: who has claimed it, or who has it under way.
+/// Whether this process reports the end of a call: it has claimed it, or has it in flight.
 pub(crate) fn is_told_here(ledger: &Ledger, record: &EffectRecord) -> bool {
     let own = ledger.store().epoch();
     !ledger.store().is_shared()
@@ -297,7 +297,7 @@ pub(crate) fn is_told_here(ledger: &Ledger, record: &EffectRecord) -> bool {
         || is_ours(ledger, record)
 }
 
-/// Whether the duty to settle a dispatch is this process's.
+/// Whether this process has to settle a dispatch.
 pub(crate) fn is_ours(ledger: &Ledger, record: &EffectRecord) -> bool {
     let own = ledger.store().epoch();
     record.state.attempt().is_some_and(|attempt| attempt.duty() == own)

@@ -1,7 +1,7 @@
 //! Resolve: evidence that comes after an outcome was called unknown (T8).
 //!
-//! Owns the way of late answers and of what probes find into the ledger. Invariant: evidence counts only for the attempt it speaks of,
-//! and the one who was told "unknown" gets the truth at the next question.
+//! Owns how late answers and the findings of probes get into the ledger. Invariant: evidence counts only for the attempt it is about, and a
+//! caller who was told "unknown" gets the true outcome when it asks again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,15 +28,15 @@ use crate::{
     result::{Subject, error_of},
 };
 
-/// How often evidence is brought again when the record moved meanwhile.
+/// How often evidence is submitted again when the record moved meanwhile.
 const TRIES: usize = 8;
-/// How long an answer is kept back for a ledger that is away, or for the end of its own attempt that is not written yet.
+/// How long an answer is kept while the ledger is unreachable, or until the end of its own attempt is written.
 const KEPT_FOR_LEDGER: Duration = Duration::from_secs(600);
-/// How long an answer is kept back for the end of another arm, and how often it is looked whether that has come.
+/// How long an answer is kept until another arm ends, and how often that is checked.
 const KEPT_BACK: Duration = Duration::from_secs(1_200);
 const REST: Duration = Duration::from_millis(500);
 
-/// An adapter's task that did not end in its time, and the attempt it is.
+/// An adapter's task that did not end in time, and its attempt.
 #[derive(Debug)]
 pub(crate) struct Late {
     pub(crate) task: JoinHandle<Option<AdapterOutcome>>,
@@ -44,11 +44,11 @@ pub(crate) struct Late {
     pub(crate) attempt: u32,
     pub(crate) subject: Subject,
     pub(crate) capability: Arc<Capability>,
-    /// Of what kind the credential is that it was sent with.
+    /// The kind of the credential that it was sent with.
     pub(crate) kind: CredentialKind,
 }
 
-/// Waits for a late answer, for a while, and settles by it. Beyond a number of them an answer is no longer waited for.
+/// Waits for a late answer for a limited time, and settles by it. The number of answers awaited is bounded.
 pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) {
     let Ok(place) = Arc::clone(&outcomes.late).try_acquire_owned() else {
         return tracing::warn!(record_id = %late.record_id, "too many answers are late; this one is not waited for");
@@ -66,14 +66,14 @@ pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) 
             let (outcome, result) = for_good(told, subject, owner.ledger.store().now());
             bring(&owner, record_id, attempt, outcome, result).await;
         } else {
-            // Its connection need not wait for what nobody hears.
+            // Its connection need not wait for an answer that no task awaits.
             listening.abort();
         }
         drop(place);
     });
 }
 
-/// What was unknown ends for good: that the same call may be sent again, as before anything was unknown, is said to nobody.
+/// Makes the end of an unknown outcome final: from then on no caller is told that the same call may be sent again.
 fn for_good(
     told: (Outcome, ToolResultEnvelope),
     subject: Subject,
@@ -139,7 +139,7 @@ async fn bring(
             }
             Err(error) => {
                 outcomes.node.noticed(&error);
-                // It was resolved otherwise, or the answer speaks for one attempt of several.
+                // It was resolved otherwise, or the answer is about only one attempt of several.
                 return tracing::info!(%error, %record_id, "a late answer changes nothing");
             }
         }
@@ -150,7 +150,7 @@ fn came_to_nothing(record_id: RecordId, attempt: u32, why: &str) {
     tracing::warn!(%record_id, attempt, why, "a late answer came to nothing");
 }
 
-/// Records what came to light. Answers the record as it is then.
+/// Records evidence. Returns the record after that.
 pub(crate) async fn with(
     outcomes: &Outcomes,
     record: &EffectRecord,
@@ -160,9 +160,9 @@ pub(crate) async fn with(
     event: AuditEvent,
 ) -> Result<EffectRecord, LedgerError> {
     let resolved = outcomes.ledger.resolve(record, outcome, by, result, event).await?;
-    // From here on the ledger tells.
+    // From here on the ledger has the state.
     outcomes.registry.forget(&resolved.call_id);
-    // The approval that it waited for has ended: it has come to light how its call did.
+    // The approval that it waited for has ended: the outcome of its call is known now.
     if let EffectState::PendingApproval { approval_id, .. }
     | EffectState::Approved { approval_id, .. } = &record.state
     {
@@ -172,7 +172,7 @@ pub(crate) async fn with(
     Ok(resolved)
 }
 
-/// What an adapter had to say after all, for the audit.
+/// The audit event for evidence from an adapter.
 pub(crate) fn event_of(
     record: &EffectRecord,
     result: &ToolResultEnvelope,
@@ -188,7 +188,7 @@ pub(crate) fn event_of(
     event
 }
 
-/// The outcome and the result of a call whose effect did not happen, in the words of the one who knows.
+/// The outcome and the result of a call whose effect did not happen, in the words of `found`.
 pub(crate) fn did_not_happen(
     subject: Subject,
     found: &str,

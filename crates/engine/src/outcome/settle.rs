@@ -1,8 +1,8 @@
-//! Settle: what an adapter's outcome means, kept before anybody is told (I6).
+//! Settle: what an adapter's outcome means, recorded before any caller is told (I6).
 //!
-//! Owns the way from an outcome to a record and a result, for calls of this process and for those that recovery finds. Invariant:
-//! nothing is told "not executed" while an earlier attempt may have been, and a dispatched record is not left open when its outcome
-//! cannot be kept as it is.
+//! Owns the way from an outcome to a record and a result, for calls of this process and for those that recovery finds. Invariant: no call
+//! is reported as "not executed" while an earlier attempt may have been, and no dispatched record is left open because its outcome cannot
+//! be recorded as it is.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use crate::{
     result::{self, EditedArgs, Subject, error_of, fill, named, status_of, subject_alone, unknown},
 };
 
-/// What the adapter's outcome means for the record and for the caller, of a call that was sent with a credential of this kind.
+/// What the adapter's outcome means for the record and for the caller, given the kind of credential it was sent with.
 pub(crate) fn conclude(
     ledger: &Ledger,
     capability: &Capability,
@@ -63,7 +63,7 @@ pub(crate) fn conclude(
             result.error = Some(error_of(&refusal));
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
-        // A target that does not take the credential has not acted: the call may be tried again under its approval.
+        // A target that does not accept the credential has not acted: the call may be sent again under its approval.
         AdapterOutcome::NotExecuted(error)
         | AdapterOutcome::Rejected(Rejection {
             error: error @ AdapterError::CredentialRefused(_),
@@ -106,7 +106,7 @@ fn not_executed(
     (refusal.code, result)
 }
 
-/// An outcome that could not be kept.
+/// An outcome that could not be recorded.
 #[derive(Debug)]
 pub(crate) struct Unsettled {
     record: Option<EffectRecord>,
@@ -115,7 +115,7 @@ pub(crate) struct Unsettled {
     result: Box<ToolResultEnvelope>,
 }
 
-/// Keeps an outcome, and returns what may be told of it.
+/// Records an outcome, and returns the result that the caller may be told.
 pub(crate) async fn keep(
     outcomes: &Outcomes,
     settlement: Settlement,
@@ -150,8 +150,8 @@ pub(crate) async fn keep(
     Ok(result)
 }
 
-/// What is told of an outcome that the record does not take for the call's: "nothing happened" and "it failed" speak for the last
-/// attempt only, and after one that ended without an outcome nobody can say.
+/// The outcome and result that hold for the whole call: "nothing happened" and "it failed" are about the last attempt only, and after an
+/// attempt without an outcome the call's outcome is unknown.
 fn spoken_for(
     ledger: &Ledger,
     record: Option<&EffectRecord>,
@@ -183,7 +183,7 @@ fn spoken_for(
     (Outcome::Unknown(reason.to_owned()), result)
 }
 
-/// The result as small as it can be: that it happened is worth more than what it said.
+/// The result as small as it can be: that it happened matters more than its output.
 fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
     result.output = Value::Null;
     result.citations.clear();
@@ -195,7 +195,7 @@ fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
 }
 
 impl Unsettled {
-    /// Tells the caller that nobody can say, and leaves no record open that could be closed: its outcome is unknown then.
+    /// Tells the caller that the outcome is unknown, and closes the record as unknown where that is possible.
     pub(crate) async fn tell(self, outcomes: &Arc<Outcomes>, responder: Responder) {
         let Self { record, error, outcome, result } = self;
         tracing::error!(%error, call_id = %responder.call_id, "an outcome could not be kept");
@@ -223,7 +223,7 @@ impl Unsettled {
     }
 }
 
-/// Settles a call of an earlier epoch whose outcome an adapter could still tell.
+/// Settles a call of an earlier epoch as succeeded, with the answer that its adapter gave when asked.
 pub(crate) async fn late(
     outcomes: &Arc<Outcomes>,
     record: &EffectRecord,
@@ -233,7 +233,7 @@ pub(crate) async fn late(
     recovered(outcomes, record, Outcome::Succeeded, make).await
 }
 
-/// The result of a call whose answer an adapter could tell afterwards.
+/// The result for an answer that an adapter gave when asked later.
 pub(crate) fn found(
     outcomes: &Outcomes,
     record: &EffectRecord,
@@ -251,7 +251,7 @@ pub(crate) fn found(
     result
 }
 
-/// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
+/// Settles a call of an earlier epoch that, according to its adapter, did not happen.
 pub(crate) async fn not_found(outcomes: &Arc<Outcomes>, record: &EffectRecord) -> Answer {
     let refusal = Refusal::new(
         ErrorCode::AdapterUnavailable,
@@ -266,8 +266,7 @@ pub(crate) async fn not_found(outcomes: &Arc<Outcomes>, record: &EffectRecord) -
     recovered(outcomes, record, outcome, make).await
 }
 
-/// Records what was found out. Nothing is recorded before it can be read what the result is about: what is told without it would be told for
-/// ever.
+/// Records what was found out, once the subject of the result can be read: a result recorded without it would stay so for ever.
 async fn recovered(
     outcomes: &Arc<Outcomes>,
     record: &EffectRecord,

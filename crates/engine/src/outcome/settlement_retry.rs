@@ -1,8 +1,8 @@
-//! Calls of which nobody can say how they ended, and what could not be written while the ledger could not be reached, tried again until it
-//! can.
+//! Retries of settlements: outcomes that are unknown, or could not be written while the ledger was unreachable, are tried until they are
+//! recorded.
 //!
-//! Owns those tries, and what is told meanwhile. Invariant I13: no record of this process stays dispatched for ever because the ledger was away for a while; what
-//! does not get in before the process ends is taken over by the next one, by class.
+//! Owns those retries, and what callers are told meanwhile. Invariant I13: no record of this process stays dispatched for ever because the
+//! ledger was unreachable for a while; what is not written before the process ends is taken over by the next one, by class.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,16 +26,16 @@ use crate::{
     result::{answer_of, subject_alone, unknown},
 };
 
-/// What became of a dispatch, and waits to be kept.
+/// The outcome of a dispatch that is not recorded yet.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) outcome: Outcome,
-    /// The probe that found it out, if one did.
+    /// The probe that found it, if one did.
     pub(crate) by: Option<Resolution>,
     pub(crate) result: ToolResultEnvelope,
 }
 
-/// Tries to keep an outcome that its caller was not told of.
+/// Retries recording an outcome that its caller was not told.
 pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, finding: Finding) {
     let owner = Arc::clone(outcomes);
     let hand = outcomes.callers.in_flight.take(record.record_id);
@@ -57,7 +57,7 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
                     return owner.registry.forget(&kept.call_id);
                 }
                 Err(error) if error.is_transient() => {}
-                // It was kept when the connection broke, or somebody else has ended it.
+                // It was recorded although the connection broke, or another task or node has ended it.
                 Err(LedgerError::Store(StoreError::Conflict)) => return,
                 Err(error) => {
                     owner.node.noticed(&error);
@@ -71,14 +71,14 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
     });
 }
 
-/// Waits before the next try; a stopping engine tries no more.
+/// Waits before the next attempt; returns `false` when the engine is stopping.
 async fn rest(outcomes: &Outcomes, tries: &mut u32) -> bool {
     let time = backoff(*tries).min(Duration::from_secs(5));
     *tries = tries.saturating_add(1);
     outcomes.pause(time).await
 }
 
-/// Records that the outcome of a dispatch is unknown, and answers so.
+/// Records that the outcome of a dispatch is unknown, and returns that answer.
 pub(crate) async fn give_up(
     outcomes: &Arc<Outcomes>,
     record: &EffectRecord,
@@ -92,7 +92,7 @@ pub(crate) async fn give_up(
             let kept = outcomes.ledger.settle_recorded(record, outcome, None, &result).await;
             (result, kept)
         }
-        // Nothing is recorded that would say less than is known, for as long as that can be read later.
+        // Records nothing that would say less than is known, as long as the rest may become readable.
         Err(error) => (unknown(subject_alone(record), at), Err(error)),
     };
     match kept {
@@ -100,7 +100,7 @@ pub(crate) async fn give_up(
             outcomes.metrics.indeterminate();
             answer_of(result, false)
         }
-        // It was settled otherwise, or it is another one's by now.
+        // It was settled otherwise, or belongs to another node by now.
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(outcomes, record).await,
         Err(error) => {
             outcomes.node.noticed(&error);
@@ -115,7 +115,7 @@ pub(crate) async fn give_up(
     }
 }
 
-/// What was sent, and of which nothing could be recorded since (I6).
+/// The refusal for a call that was sent and whose outcome could not be recorded (I6).
 pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
     Refusal::new(
         ErrorCode::LedgerUnavailable,
@@ -125,7 +125,7 @@ pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
     .with_detail(error)
 }
 
-/// Takes the re-arm back: the outcome is unknown as before.
+/// Reverts the re-arm: the outcome is unknown as before.
 pub(crate) async fn disarm(outcomes: &Outcomes, record: &EffectRecord, reason: &str) -> Answer {
     match outcomes.ledger.disarm(record, reason).await {
         Ok(before) => {
@@ -141,7 +141,7 @@ pub(crate) async fn disarm(outcomes: &Outcomes, record: &EffectRecord, reason: &
     }
 }
 
-/// Records that nobody can say, and tells the waiters.
+/// Records that the outcome is unknown, and tells the waiters.
 pub(crate) async fn end_unknown(outcomes: &Arc<Outcomes>, record: &EffectRecord, reason: &str) {
     let answer = give_up(outcomes, record, reason).await;
     outcomes.registry.publish(&record.call_id, answer);

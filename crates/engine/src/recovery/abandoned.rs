@@ -32,7 +32,7 @@ impl Fallback for Context {
     }
 }
 
-/// What its waiters are told; nothing where its recovery tells them.
+/// What its waiters are told; `None` where recovery tells them.
 async fn answer_for(context: &Arc<Context>, call: &Abandoned) -> Option<Answer> {
     let refused = |refusal: Refusal| {
         Some(call.subject.clone().refused(refusal, context.ledger.store().now()))

@@ -1,4 +1,4 @@
-//! Asking adapters what became of a token: for calls that were taken over, and for outcomes that are unknown already.
+//! Asking adapters what became of a token: for calls that were taken over, and for outcomes that are already unknown.
 //!
 //! Owns when an answer counts: "committed" at any time, "not found" only once the settle delay after the deadline has passed (F16).
 //! Invariant: a question has no effect, and an adapter that breaks, hangs or does not know leaves the outcome unknown.
@@ -28,24 +28,24 @@ use crate::{
 
 /// How long recovery waits for an adapter that it has to ask, in milliseconds.
 const ASK_MS: u64 = 30_000;
-/// How much of that the adapter is given, so that one that gives up by itself is heard.
+/// How much of that the adapter is given, so that an answer after its own timeout still arrives.
 const ANSWER_MS: u64 = 29_000;
 /// How often a call that was taken over is asked about before its outcome is called unknown.
 const ASKED_MAX: u32 = 3;
 /// How long a call that was taken over is kept in flight until "not found" counts, in milliseconds; later it is asked about as unknown.
 const SETTLE_WAIT_MS: i64 = 600_000;
-/// How many unknown outcomes are looked at in one round, and asked about at most.
+/// How many unknown outcomes are read in one round, the most that are asked about.
 const PAGE: usize = 100;
-/// After how many questions in a row without an answer an adapter is left alone until the next round; one that takes so long to say that it
-/// does not know has given none.
+/// After how many questions in a row without an answer an adapter is skipped until the next round; taking [`SLOW`] to say that it does not
+/// know counts as no answer.
 const SILENT_MAX: u32 = 2;
 const SLOW: Duration = Duration::from_secs(1);
 /// The most that an attempt may take, in milliseconds.
 const ATTEMPT_MS_MAX: i64 = 600_000;
 
-/// Milliseconds until "not found" counts; none or less: it does. Two clocks have to agree: the wall clock, which may have been set
-/// forward, says that the deadline and the delay are over, and the monotonic one that as much time has passed since this process first
-/// knew of the attempt.
+/// Milliseconds until "not found" counts, which it does at 0 or less. Two clocks must agree: the wall clock, which may have been set
+/// forward, that the deadline and the delay have passed, and the monotonic one that as much time has passed since this process first knew
+/// of the attempt.
 fn until_settled_ms(
     context: &Context,
     record_id: RecordId,
@@ -61,7 +61,7 @@ fn until_settled_ms(
     by_wall.max(must_pass.saturating_sub(known_ms))
 }
 
-/// Asks about a call that was taken over until it is known what became of it, or for long enough.
+/// Asks about a call that was taken over until its outcome is known or the limit is reached.
 pub(crate) async fn until_known(context: &Arc<Context>, record: EffectRecord) {
     let EffectState::Dispatched(attempt) = &record.state else { return };
     let (state, mut asked) = (context.state_of(&record), 0_u32);
@@ -102,7 +102,7 @@ pub(crate) async fn until_known(context: &Arc<Context>, record: EffectRecord) {
     }
 }
 
-/// One question, when there is a connection in time.
+/// Asks once, if a connection is available in time.
 async fn ask(outcomes: &Outcomes, record: &EffectRecord, attempt: &Attempt) -> Probe {
     let active = outcomes.current.active();
     let Some(port) = active.ports.of(record.scope.capability.adapter()) else {
@@ -120,7 +120,7 @@ async fn ask(outcomes: &Outcomes, record: &EffectRecord, attempt: &Attempt) -> P
     }
 }
 
-/// One question. Nothing: there was no answer in time, or the adapter broke.
+/// Asks once. `None`: there was no answer in time, or the adapter failed.
 async fn question(
     adapter: Arc<dyn Adapter>,
     record: &EffectRecord,
@@ -131,7 +131,7 @@ async fn question(
         token: attempt.token.clone(),
         timeout_ms: ANSWER_MS,
     };
-    // In a task of its own and for a while only: an adapter that breaks or hangs leaves nobody waiting.
+    // In a task of its own with a timeout: an adapter that panics or hangs keeps no one waiting.
     let probing = tokio::spawn(async move { adapter.probe(&inquiry).await });
     match tokio::time::timeout(Duration::from_millis(ASK_MS), probing).await {
         Ok(Ok(probe)) => Some(probe),
@@ -139,8 +139,7 @@ async fn question(
     }
 }
 
-/// One round of questions about outcomes that are unknown (T8 by probe). Each adapter is asked on its own, so that one that hangs keeps only
-/// its own calls waiting.
+/// One round over unknown outcomes (T8 by probe). Each adapter is asked separately, so that one that hangs delays only its own calls.
 pub(crate) async fn round(context: &Arc<Context>) {
     let page = match context.rounds.asking.next(&context.ledger, "indeterminate", PAGE).await {
         Ok(page) => page,
@@ -163,11 +162,11 @@ pub(crate) async fn round(context: &Arc<Context>) {
     join_all(asking).await;
 }
 
-/// Asks about one call, where its time has come. Says whether its adapter can be asked further questions.
+/// Asks about one call if it is due. Returns whether its adapter can be asked further questions.
 async fn about_unknown(context: &Arc<Context>, record: &EffectRecord) -> bool {
     let EffectState::Indeterminate { attempt, .. } = &record.state else { return true };
     let Some(delay_ms) = context.settle_delay_ms(record, attempt) else { return true };
-    // Its time counts from the first look, not from the first question.
+    // The time counts from the first look, not from the first question.
     let until_ms = until_settled_ms(context, record.record_id, attempt, delay_ms);
     let active = context.current.active();
     let Some(port) = active.ports.of(record.scope.capability.adapter()) else { return true };
@@ -180,7 +179,7 @@ async fn about_unknown(context: &Arc<Context>, record: &EffectRecord) -> bool {
     }
     let began = Instant::now();
     let probe = question(adapter, record, attempt).await;
-    // An adapter that gave up waiting says that it does not know.
+    // An adapter that timed out itself says that it does not know.
     let is_silent = match probe {
         None => true,
         Some(Probe::Unknown) => began.elapsed() >= SLOW,
@@ -205,7 +204,7 @@ async fn about_unknown(context: &Arc<Context>, record: &EffectRecord) -> bool {
     !is_silent
 }
 
-/// Records what a probe found: what the adapter answered, or that nothing happened.
+/// Records what a probe found: the adapter's answer, or that nothing happened.
 async fn resolved(
     outcomes: &Outcomes,
     record: &EffectRecord,

@@ -1,7 +1,7 @@
-//! Dispatches of this process that nobody is at work on any more.
+//! Orphaned dispatches of this process.
 //!
-//! Owns the search. Invariant I13: a dispatch whose duty is this process's and that no task holds any more is found, whatever became of its
-//! task: a commit that was kept though nobody could be told, a part of the engine that failed, a read that the ledger refused.
+//! Owns the search. Invariant I13: a dispatch that this process must settle and that no task holds any more is found, whatever became of
+//! its task: a commit that succeeded without its answer, a part of the engine that failed, a read that the ledger refused.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use placet_ledger::record::{EffectRecord, EffectState};
 
 use crate::{context::Context, outcome::recorded, recovery};
 
-/// How many dispatched records are looked at in one round.
+/// How many dispatched records are read in one round.
 const PAGE: usize = 1_000;
-/// How long after its deadline a dispatch may be without a task before it is looked at, in milliseconds.
+/// How long after its deadline a dispatch may have no task before it counts as overdue, in milliseconds.
 const OVERDUE_MS: i64 = 2_000;
 
-/// One look for dispatches of this process that nobody is at work on; they are recovered by class.
+/// One search for orphaned dispatches of this process; they are recovered by class.
 pub(crate) async fn look(context: &Arc<Context>) {
     if context.node.is_ending() || context.node.health().is_ledger_lost() {
         return;
@@ -35,7 +35,7 @@ pub(crate) async fn look(context: &Arc<Context>) {
     recovery::recover(context, dropped).await;
 }
 
-/// Whether it is this process's to settle, and it has expired.
+/// Whether this process has to settle it, and it is overdue.
 fn is_overdue(context: &Context, record: &EffectRecord) -> bool {
     let EffectState::Dispatched(attempt) = &record.state else { return false };
     let over = attempt.deadline_at.plus_ms(OVERDUE_MS) < context.ledger.store().now();

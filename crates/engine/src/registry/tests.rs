@@ -1,4 +1,4 @@
-//! Whom the registry has maintained.
+//! Which calls the registry polls, and how it runs tasks.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ fn however_many_calls_are_watched_each_has_its_turn() {
     let (first, second) = (round(), round());
     assert_eq!((first.len(), second.len()), (500, 500));
     assert_eq!(first.union(&second).count(), 600);
-    // Nobody waits any more.
+    // No waiters are left.
     drop(waiters);
     assert!(round().is_empty());
 }

@@ -1,7 +1,7 @@
-//! How well tools did of late, for aliases that have to be earned (TM-13).
+//! How well tools did recently, for aliases that have to be earned (TM-13).
 //!
-//! Owns the score: at least 20 calls with an outcome in the last seven days, of which 95 of 100 succeeded. Read from the audit chain, like
-//! every number of a report; without a chain nothing scores.
+//! Owns the score: at least 20 calls with an outcome in the last seven days, 95 % of which succeeded. Read from the audit chain, like every
+//! number of a report; without a chain no tool scores.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,7 +17,7 @@ const CALLS_MIN: u64 = 20;
 /// How many of them must have succeeded.
 const SUCCESS_RATE_MIN: f64 = 0.95;
 
-/// Scores the tools again where something was activated since, or where `again` says so.
+/// Scores the tools if something was activated since the last scoring, or if `again` is set.
 pub(crate) async fn round(context: &Arc<Context>, again: bool) {
     let active = context.current.active();
     if context.aliases.are_scored(&active, again) {

@@ -1,4 +1,4 @@
-//! What is counted of which events.
+//! Which events count as what.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! The calls of one turn of a model: which of them are made.
 //!
-//! Owns the rules of a batch (TS-05, TS-06): pure, over the tools of the iteration. Invariant: of equal calls one is made, and of a batch with
-//! a tool that takes control and any other call none is.
+//! Owns the rules of a batch (TS-05, TS-06): pure, over the tools of the iteration. Invariant: of equal calls one is made, and if a batch
+//! has a tool that takes control and any other call, none is made.
 
 use std::collections::HashMap;
 
@@ -37,9 +37,9 @@ pub(crate) struct Turn {
 /// One call of a batch, and what becomes of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Place {
-    /// The tool as it is called by, or as the model wrote it where it is none of the iteration's.
+    /// The name that the tool is called by, or what the model wrote where it is not a tool of the iteration.
     pub(crate) tool: String,
-    /// Which one of the iteration's it is.
+    /// The tool of the iteration, if it is one.
     pub(crate) capability: Option<CapabilityId>,
     pub(crate) args: Map<String, Value>,
     pub(crate) step: Step,
@@ -50,17 +50,17 @@ pub(crate) struct Place {
 pub(crate) enum Step {
     /// It is made.
     Make,
-    /// It is equal to the one at this place, and gets its outcome.
+    /// It is equal to the one at this place, and gets its result.
     CopyOf(usize),
     /// It is not made.
     Refuse(Box<Refusal>),
 }
 
-/// What is done with each call of a batch, in order. `usable` are the tools of the caller: what is none of them is left to the engine, which
-/// answers, and takes note, as for every such call.
+/// What is done with each call of a batch, in order. `usable` are the tools of the caller: a call of any other tool is left to the engine,
+/// which refuses and audits it like every such call.
 ///
 /// # Errors
-/// [`ErrorCode::ValidationError`] for what is no batch.
+/// [`ErrorCode::ValidationError`] for an invalid batch.
 pub(crate) fn plan(
     calls: &[BatchCall],
     usable: &Tools,
@@ -91,10 +91,10 @@ pub(crate) fn plan(
     Ok(places)
 }
 
-/// Whether these may be the calls of a batch.
+/// Checks that these may be the calls of a batch.
 ///
 /// # Errors
-/// [`ErrorCode::ValidationError`] where they are none, too many, or one has no form.
+/// [`ErrorCode::ValidationError`] where there are none, too many, or one is malformed.
 pub(crate) fn check(calls: &[BatchCall]) -> Result<(), Refusal> {
     let invalid = |pointer: String, problem: &str| {
         let places = vec![Problem { pointer, problem: problem.to_owned() }];
@@ -136,7 +136,7 @@ fn place(call: &BatchCall, usable: &Tools, turn: &Turn) -> Place {
     }
 }
 
-/// Why a tool of the caller's is not called in this iteration.
+/// Why a tool of the caller is not offered in this iteration.
 fn not_offered(
     written: &str,
     offered: Option<&CapabilityId>,
@@ -163,7 +163,7 @@ fn not_offered(
 /// The arguments of a call.
 ///
 /// # Errors
-/// In words, where they are none.
+/// What is wrong with them.
 pub(crate) fn arguments(call: &BatchCall) -> Result<Map<String, Value>, String> {
     let Some(function) = &call.function else { return Ok(call.args.clone().unwrap_or_default()) };
     let text = if function.arguments.trim().is_empty() { "{}" } else { &function.arguments };
@@ -174,7 +174,7 @@ pub(crate) fn arguments(call: &BatchCall) -> Result<Map<String, Value>, String> 
     }
 }
 
-/// What equal calls are equal in. What is not JSON is equal to the same text.
+/// The digest that equal calls share. Arguments that are not JSON are equal if their text is.
 fn digest_of(tool: &str, args: &Map<String, Value>, call: Option<&BatchCall>) -> Digest {
     let text = call.and_then(|call| call.function.as_ref()).filter(|_| args.is_empty());
     let text = text.map(|function| function.arguments.trim()).filter(|text| *text != "{}");
@@ -185,7 +185,7 @@ fn digest_of(tool: &str, args: &Map<String, Value>, call: Option<&BatchCall>) ->
         .finish()
 }
 
-/// The tools that take control, where they are not alone.
+/// The tools that take control, if there are other calls as well.
 fn taking_control(places: &[Place], turn: &Turn) -> Option<Vec<String>> {
     let distinct = || places.iter().filter(|place| !matches!(place.step, Step::CopyOf(_)));
     let mut names: Vec<String> = distinct()

@@ -1,7 +1,7 @@
 //! Tools that a result adds to its run, and removes from it.
 //!
-//! Owns the rules (TS-08, TS-09): all that is added or nothing, for the next iteration. Invariant: nothing is added that the caller could not
-//! use anyway.
+//! Owns the rules (TS-08, TS-09): all additions or none, for the next iteration. Invariant: nothing is added that the caller could not use
+//! anyway.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use placet_types::{
 use super::{batch_views::Exposure, names, offer::Tools, state::Run, views::TOOLS_NAMED_MAX};
 use crate::result::error_of;
 
-/// Applies what the result of a tool says, if it says anything.
+/// Applies the tool changes in a result, if it has any.
 pub(crate) fn apply(
     run: &mut Run,
     usable: &Tools,
@@ -67,7 +67,7 @@ fn changed(
     Ok(Exposure { added: only_in(&after, &before), removed: only_in(&before, &after), error: None })
 }
 
-/// The tool that a server means: by the name that it has here, or at that server.
+/// The tool that a server means: by its name here, or at that server.
 fn meant<'a>(usable: &'a Tools, tool: &Capability, name: &str) -> Option<&'a CapabilityId> {
     let own = usable.iter().find(|(id, capability)| {
         id.adapter() == tool.id.adapter()

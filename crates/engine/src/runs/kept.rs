@@ -1,6 +1,7 @@
 //! The runs that are open on this node.
 //!
-//! Owns who may find which run, and how many there are. Invariant: a caller finds its own runs only; no caller pushes out another one's.
+//! Owns who may find which run, and how many there are. Invariant: a caller finds only its own runs, and cannot evict those of another
+//! caller.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -15,28 +16,28 @@ use placet_types::{
 use super::state::Run;
 use crate::registry::Owner;
 
-/// The most runs that are open on a node, and of one caller. Beyond the first nothing is opened; beyond the second the one of the caller that
-/// was not used for longest is dropped.
+/// The most runs that are open on a node, and for one caller. Beyond the first no run is opened; beyond the second the caller's least
+/// recently used run is dropped.
 const RUNS_MAX: usize = 10_000;
 const RUNS_PER_CALLER_MAX: usize = 1_000;
-/// How long a run stays open that nobody asks about.
+/// How long an unused run stays open.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 
 /// An open run.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) state: Mutex<Run>,
-    /// Held by the batch that is under way.
+    /// Held by the batch in flight.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// An open run with whose it is.
+/// An open run with its owner.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) owner: Owner,
     pub(crate) run_id: RunId,
     pub(crate) run: Arc<Open>,
-    /// For how long nobody has asked about it.
+    /// How long it has not been used.
     pub(crate) idle: Duration,
 }
 
@@ -59,10 +60,10 @@ type Key = (Owner, RunId);
 pub(crate) struct Runs(Mutex<HashMap<Key, Kept>>);
 
 impl Runs {
-    /// Keeps a run that its caller opened.
+    /// Adds a run that its caller opened.
     ///
     /// # Errors
-    /// [`ErrorCode::RunTaken`] where one of this name is open; [`ErrorCode::Overloaded`] where there are too many.
+    /// [`ErrorCode::RunTaken`] where one with this id is open; [`ErrorCode::Overloaded`] where there are too many.
     pub(crate) fn open(&self, owner: Owner, run: Run) -> Result<(), Refusal> {
         let key = (owner, run.request.run_id.clone());
         let now = Instant::now();
@@ -91,7 +92,7 @@ impl Runs {
         self.0.lock().remove(&(owner, run_id.clone()));
     }
 
-    /// Whether a run of this name is open.
+    /// Checks that no run with this id is open.
     ///
     /// # Errors
     /// [`ErrorCode::RunTaken`] where it is.
@@ -108,7 +109,7 @@ impl Runs {
             .ok_or_else(|| Refusal::new(ErrorCode::RunNotFound, "there is no such run open here"))
     }
 
-    /// The open runs of those that `wants` names, the one used last first.
+    /// The open runs for which `wants` holds, the most recently used first.
     pub(crate) fn list(&self, wants: impl Fn(&Owner, &RunId) -> bool) -> Vec<Listed> {
         let now = Instant::now();
         let runs = self.0.lock();

@@ -12,7 +12,7 @@ use placet_types::{
 
 use super::offer::Tools;
 
-/// A name for function calling: at most 64 letters, digits, `_` and `-`. A tool's own name is not longer and has dots besides.
+/// A name for function calling: at most 64 letters, digits, `_` and `-`. A tool's own name is no longer than that, but may have dots.
 pub(crate) fn function_name(name: &str) -> String {
     name.replace('.', "_")
 }
@@ -36,7 +36,7 @@ pub(crate) fn functions(tools: &Tools) -> Result<BTreeMap<String, &CapabilityId>
     Ok(named)
 }
 
-/// Which of the tools a model means: the one of this name or alias, or the only one of this name for function calling.
+/// The tool that a model means: the one with this name or alias, or the only one with this name for function calling.
 pub(crate) fn named<'a>(tools: &'a Tools, name: &str) -> Option<&'a CapabilityId> {
     if let Ok(id) = CapabilityId::from_tool_name(name)
         && let Some((id, _)) = tools.get_key_value(&id)

@@ -1,7 +1,7 @@
 //! The tools of one iteration.
 //!
-//! Owns the rules of who is offered when (TS-02, TS-04, TS-11): pure, over what the caller may use. Invariant: nothing is offered that is not
-//! among that.
+//! Owns the rules of which tool is offered when (TS-02, TS-04, TS-11): pure, over what the caller may use. Invariant: nothing else is
+//! offered.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ pub(crate) type Tools = BTreeMap<CapabilityId, Tool>;
 #[derive(Debug, Clone)]
 pub(crate) struct Tool {
     pub(crate) capability: Arc<Capability>,
-    /// Whether it has its alias at this moment.
+    /// Whether its alias is in force.
     pub(crate) is_aliased: bool,
 }
 
@@ -47,14 +47,14 @@ pub(crate) enum Choice {
     Only(CapabilityId),
 }
 
-/// What a run's caller and its tools have said about its surface.
+/// What a run's caller and its tools have asked of its surface.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) chosen: BTreeSet<CapabilityId>,
     pub(crate) forced: BTreeSet<CapabilityId>,
-    /// By the run's caller; no tool brings such a tool back.
+    /// Excluded by the run's caller; no tool can bring them back.
     pub(crate) excluded: BTreeSet<CapabilityId>,
-    /// By results of tools.
+    /// Added by results of tools.
     pub(crate) added: BTreeSet<CapabilityId>,
     pub(crate) removed: BTreeSet<CapabilityId>,
     pub(crate) choice: Choice,
@@ -71,7 +71,7 @@ impl Wanted {
         }
     }
 
-    /// The tools of this iteration, of those that the caller may use.
+    /// The tools of this iteration, out of those that the caller may use.
     pub(crate) fn offered_at(&self, iteration: u32, usable: &Tools) -> Tools {
         let choice = self.choice_at(iteration);
         let is_first_of_chosen = iteration == 1 && !self.chosen.is_empty();

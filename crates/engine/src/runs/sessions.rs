@@ -1,7 +1,7 @@
 //! Sessions: runs that keep their calls and results, for simulations (EN-01).
 //!
-//! Owns what is kept of a session, its names for tools, and the wire forms. Invariant: a call is kept once, with the result that it had in
-//! the end, whatever that is; one that waits for people is not kept yet.
+//! Owns what is kept of a session, its names for tools, and the wire types. Invariant: a call is kept once, with its final result, whatever
+//! that is; one that waits for approval is not kept yet.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -93,7 +93,7 @@ pub struct SessionResults {
     pub references: Vec<Reference>,
 }
 
-/// What a run keeps that is a session.
+/// What a run keeps if it is a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Session {
     pub(crate) namespaces: BTreeMap<String, AdapterName>,
@@ -103,7 +103,7 @@ pub(crate) struct Session {
 /// A call that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
-    /// What it is known by when it is sent again.
+    /// Identifies the call when it is sent again.
     pub(crate) key: Option<String>,
     pub(crate) args: Map<String, Value>,
     pub(crate) result: CallResult,
@@ -140,7 +140,7 @@ impl Session {
         Ok(Self { namespaces, calls: VecDeque::new() })
     }
 
-    /// The call with the name of its tool in the place of `namespace::tool`.
+    /// The call with `namespace::tool` replaced by the name of the tool.
     pub(crate) fn routed(&self, mut call: BatchCall) -> BatchCall {
         let routed = |name: &mut String| {
             if let Some((namespace, tool)) = name.split_once(SEPARATOR) {
@@ -158,10 +158,10 @@ impl Session {
         call
     }
 
-    /// The result of a call that has ended, when it is sent again.
+    /// The kept result of a call that is sent again, if it has ended.
     ///
     /// # Errors
-    /// [`ErrorCode::IdempotencyConflict`] for another call in its place.
+    /// [`ErrorCode::IdempotencyConflict`] for a different call in its place.
     pub(crate) fn ended(
         &self,
         key: Option<&String>,
@@ -192,7 +192,7 @@ impl Session {
         self.calls.iter().map(Kept::view)
     }
 
-    /// What a simulation has to be consistent with.
+    /// The earlier calls that a simulation has to be consistent with.
     pub(crate) fn examples(&self) -> Vec<Example> {
         let example = |SessionCall { capability_id, args, result, .. }: SessionCall| {
             Some(Example { capability: capability_id?, args, result })
@@ -201,16 +201,16 @@ impl Session {
     }
 }
 
-/// The session that a run is.
+/// The session of a run.
 ///
 /// # Errors
-/// [`ErrorCode::RunNotFound`] where it is none.
+/// [`ErrorCode::RunNotFound`] where the run is not a session.
 pub(crate) fn session_of(session: Option<&mut Session>) -> Result<&mut Session, Refusal> {
     session
         .ok_or_else(|| Refusal::new(ErrorCode::RunNotFound, "there is no such session open here"))
 }
 
-/// A result as the session tells it: structured where it can be, with the error where there is one.
+/// A result as the session records it: structured where possible, with the error where there is one.
 fn told_of(result: &CallResult) -> Value {
     let envelope = result.result.as_ref();
     let error = envelope.and_then(|envelope| envelope.error.as_ref()).or(result.error.as_ref());
@@ -225,10 +225,10 @@ fn told_of(result: &CallResult) -> Value {
     }
 }
 
-/// The id of a session as that of the conversation that its calls belong to.
+/// The id of a session as the conversation id of its calls.
 ///
 /// # Errors
-/// [`ErrorCode::ValidationError`] where it cannot be one.
+/// [`ErrorCode::ValidationError`] where it is not valid as one.
 pub(crate) fn conversation(id: &RunId) -> Result<SessionId, Refusal> {
     SessionId::new(id.as_str())
         .map_err(|error| Refusal::new(ErrorCode::ValidationError, error.to_string()))

@@ -1,6 +1,7 @@
 //! One open run.
 //!
-//! Owns what changes about it from turn to turn, and how its caller's words are read. Invariant: a change is made as a whole or not at all.
+//! Owns what changes about it from turn to turn, and how its caller's requests are read. Invariant: a change is made as a whole or not at
+//! all.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +23,10 @@ use super::{
     },
 };
 
-/// A run as its caller opened it, and what has become of it.
+/// A run as its caller opened it, and its state since.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
-    /// The run of each of its calls.
+    /// The run, as each of its calls names it.
     pub(crate) request: RunRequest,
     /// Which turn of its model is next, from 1.
     pub(crate) iteration: u32,
@@ -33,12 +34,12 @@ pub(crate) struct Run {
     pub(crate) wanted: Wanted,
     /// The tools that its calls have used.
     pub(crate) used: BTreeSet<CapabilityId>,
-    /// What is to be checked about answers that use them.
+    /// What is to be checked in answers that use them.
     pub(crate) evaluation_checks: BTreeSet<String>,
     pub(crate) turns: Turns,
-    /// What policies see of its calls.
+    /// The history that policies see of its calls.
     pub(crate) history: RunHistory,
-    /// Where it is a session.
+    /// Set if it is a session.
     pub(crate) session: Option<Session>,
 }
 
@@ -87,11 +88,11 @@ impl Run {
         self.wanted.offered_at(self.iteration, usable)
     }
 
-    /// Forces and excludes tools, and says which of the excluded it had.
+    /// Forces and excludes tools, and returns for each excluded tool whether the run had it.
     ///
     /// # Errors
-    /// [`ErrorCode::ToolNotFound`] where a forced tool is none of its caller's; [`ErrorCode::ValidationError`] for a list that is too long, or
-    /// a tool that is both.
+    /// [`ErrorCode::ToolNotFound`] where a forced tool is not the caller's; [`ErrorCode::ValidationError`] for a list that is too long, or
+    /// a tool in both lists.
     pub(crate) fn change(
         &mut self,
         change: &ToolsChange,
@@ -137,7 +138,7 @@ fn all_of<'a>(
         .collect()
 }
 
-/// The tool that a name means; one that the caller may not use is none.
+/// The tool with this name, if the caller may use it.
 fn one_of(usable: &Tools, name: &str, pointer: String) -> Result<CapabilityId, Refusal> {
     names::named(usable, name).cloned().ok_or_else(|| {
         let problem = "there is no such tool".to_owned();

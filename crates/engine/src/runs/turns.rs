@@ -1,7 +1,7 @@
-//! The turns of a run that are over.
+//! The past turns of a run.
 //!
-//! Owns what is kept of its batches, and what their results change about it (TS-07, TS-12). Invariant: a batch that is sent again counts as
-//! no further turn, and is told from another one under the same id.
+//! Owns what is kept of its batches, and what their results change about it (TS-07, TS-12). Invariant: a batch that is sent again does not
+//! count as another turn, and is told apart from a different one with the same id.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ const BATCHES_MAX: usize = 100;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
     over: VecDeque<Over>,
-    /// What the last one was checked against, for when it is sent again.
+    /// What the last batch was checked against, in case it is sent again.
     last: Option<Turn>,
 }
 
@@ -62,7 +62,7 @@ impl Turns {
     }
 }
 
-/// What equal batches are equal in.
+/// The digest that equal batches share.
 pub(crate) fn digest_of(batch: &Batch) -> Digest {
     let calls = serde_json::to_value(&batch.calls).unwrap_or_default();
     DigestBuilder::new("placet.batch.v1")
@@ -71,10 +71,10 @@ pub(crate) fn digest_of(batch: &Batch) -> Digest {
 }
 
 impl Run {
-    /// Begins a batch: as the one that it repeats was begun, or for the next turn.
+    /// Begins a batch: like the one that it repeats, or for the next turn.
     ///
     /// # Errors
-    /// [`ErrorCode::IdempotencyConflict`] for other calls under an id that was used.
+    /// [`ErrorCode::IdempotencyConflict`] for other calls under a used id.
     pub(crate) fn begin(&self, batch: &Batch, usable: &Tools) -> Result<Begun, Refusal> {
         let next = || Turn {
             offered: self.offered(usable),
@@ -94,7 +94,7 @@ impl Run {
         Ok(Begun { turn, iteration: known.record.iteration, repeated: true })
     }
 
-    /// Takes the results of a batch in, which say by that what they change: nothing that they changed before.
+    /// Takes in the results of a batch and notes on them what they change, but not what they already changed before.
     pub(crate) fn end(
         &mut self,
         batch: &Batch,
@@ -138,7 +138,7 @@ impl Run {
         }
     }
 
-    /// What one result changes about the run.
+    /// Applies what one result changes about the run.
     fn learn(
         &mut self,
         capability: &Capability,

@@ -1,9 +1,9 @@
-//! Approach: the credential of a permitted call, and what it goes through, both in hand before the dispatch.
+//! Approach: the credential of a permitted call and the session it goes through, both obtained before the dispatch.
 //!
 //! Owns their order and what their failures mean. A session begins with the credential of the very call that needs it, so the credential is
 //! minted first, then the session is begun, and only then the dispatch is recorded: its commit sees every freeze and revocation that was
-//! acknowledged meanwhile, and a process that dies before it leaves nothing but a session without a call. Invariants: what is handed on has
-//! a credential whose time is not over; a credential that the target refuses here is replaced once, and nothing was sent as a call before.
+//! acknowledged meanwhile, and a process that dies before it leaves nothing but a session without a call. Invariants: the credential that
+//! is returned has not expired; one that the target refuses here is replaced once, and nothing was sent as a call before.
 
 use placet_adapter::{adapter::SessionLease, outcome::AdapterError};
 use placet_credentials::Remedy;
@@ -20,10 +20,10 @@ use crate::{
     stages::credential::{self, Proof, Unready},
 };
 
-/// How often a credential is taken that ends before there is a session for it.
+/// How often a credential is obtained that expires before there is a session for it.
 const TAKEN_MAX: usize = 3;
 
-/// Mints the credential of a call and has ready what the call goes through.
+/// Mints the credential of a call and prepares its session.
 pub(crate) async fn approach(
     context: &Context,
     gated: &Gated,
@@ -41,7 +41,7 @@ pub(crate) async fn approach(
         };
         match ready {
             Ok(seat) if !proof.is_over() => return Ok((proof, seat)),
-            // It has ended meanwhile; its session goes on with the next one.
+            // It has expired meanwhile; its session continues with the next one.
             Ok(_ended) => proof = credential::prove(&context.credentials, gated, deadline).await?,
             Err(AdapterError::NoSession(_)) if proof.is_over() => {
                 proof = credential::prove(&context.credentials, gated, deadline).await?;
@@ -61,11 +61,11 @@ pub(crate) async fn approach(
     Err(unready(&AdapterError::NoSession(why), gated))
 }
 
-/// A call for which nothing was made ready.
+/// The refusal of a call whose session could not be prepared.
 fn unready(error: &AdapterError, gated: &Gated) -> Unready {
     let kind = gated.brokered.binding.credential.kind;
     let refusal = unavailable(error, kind);
-    // What is minted for a user may be refused for the user's sake, and that passes with another token.
+    // A credential minted for a user may be refused because of that user, and another token may then be accepted.
     let fault = fault_of(error).filter(|_| is_ours(kind));
     let cause = match (fault, refusal.code.lacks_credential()) {
         (Some(_), _) => Cause::Credential(Remedy::Operator),

@@ -67,7 +67,7 @@ pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<
         binding,
         identity,
         taint: run.taint.clone(),
-        // An approver's edit decides about it without going through the gate.
+        // An approver's edit is decided without passing through the gate.
         evidence: built
             .resumed
             .as_ref()
@@ -112,7 +112,7 @@ pub(crate) fn identity_of(
     })
 }
 
-/// The parties of a call, and what each has shown.
+/// The parties of a call, and the proof of each.
 struct Parties<'a> {
     chain: &'a PrincipalChain,
     proof: &'a CallerProof,
@@ -137,7 +137,7 @@ pub(crate) fn shown(
     Box::new(CallerIdentity::of(&agent, user.as_ref(), proof))
 }
 
-/// One for each name, so that a revocation of any of them is found.
+/// One for each name of the subject, so that a revocation of any of them is found.
 fn bearers_of(token: &VerifiedToken) -> impl Iterator<Item = ParkedToken> {
     token.subjects().map(|subject| ParkedToken {
         issuer: token.issuer().to_owned(),
@@ -146,7 +146,7 @@ fn bearers_of(token: &VerifiedToken) -> impl Iterator<Item = ParkedToken> {
     })
 }
 
-/// Names for people to read come from the directory, never from a token.
+/// Display names come from the directory, never from a token.
 fn with_displays(directory: &Directory, mut chain: PrincipalChain) -> PrincipalChain {
     let tenant = chain.actor.tenant_id.clone();
     chain.actor.display =
@@ -157,7 +157,7 @@ fn with_displays(directory: &Directory, mut chain: PrincipalChain) -> PrincipalC
     chain
 }
 
-/// The agent of the run (TM-04): by the proof that the call goes with, and the directory as it is now.
+/// The agent of the run (TM-04): from the proof of the call, and the current directory.
 fn agent_of(directory: &Directory, parties: &Parties<'_>) -> RunAgent {
     let (tenant, actor) = (parties.chain.tenant(), &parties.chain.actor);
     let entry = directory.agent(tenant, &actor.id);
@@ -171,7 +171,7 @@ fn agent_of(directory: &Directory, parties: &Parties<'_>) -> RunAgent {
     }
 }
 
-/// The user of the run, and how their authority was delegated (TM-04).
+/// The user of the run, and how the user's authority was delegated (TM-04).
 fn user_of(parties: &Parties<'_>) -> Option<RunUser> {
     let (user, proof) = (parties.chain.on_behalf_of.as_ref()?, parties.proof.user.as_ref()?);
     Some(RunUser {

@@ -1,7 +1,7 @@
 //! Build: resolve the tool, validate its arguments, canonicalise, derive the key.
 //!
-//! Owns TM-05, TM-06 and TM-12's derivation. Pure: everything it needs is handed in. A tool outside the caller's surface answers
-//! exactly as one that does not exist.
+//! Owns TM-05, TM-06 and TM-12's derivation. Pure: everything it needs is passed in. A tool outside the caller's surface gets exactly the
+//! same answer as one that does not exist.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     submission::{LABEL_BYTES_MAX, LABELS_MAX, Submission},
 };
 
-/// The bounds of a run's budget, and what is said of one beyond them.
+/// The bounds of a run's budget, and the message for one beyond them.
 const RUN_CALLS_MAX: u32 = 1_000_000;
 const LATENCY_MS: RangeInclusive<u64> = 1..=600_000;
 const OVER: &str = "the budget of the run is out of bounds";
@@ -78,7 +78,7 @@ pub(crate) fn build(
     })
 }
 
-/// Whether a run may be called so, and have such a budget. Under reserved names the engine keeps what holds for more than one run.
+/// Checks the name and the budget of a run. Reserved names are for what the engine keeps across runs.
 pub(crate) fn check_run(run: &RunRequest) -> Result<(), Refusal> {
     let budget = &run.run_budget;
     let (message, pointer, problem) = if run.run_id.is_reserved() {
@@ -95,7 +95,7 @@ pub(crate) fn check_run(run: &RunRequest) -> Result<(), Refusal> {
     Err(Refusal::new(ErrorCode::ValidationError, message).with_problems(vec![problem]))
 }
 
-/// What a result adds and removes is of a run's surface, so that outside of one it would be lost unseen.
+/// What a result adds and removes applies to a run's surface; outside of a run it would be lost silently.
 fn check_exposing(target: &Target, is_in_batch: bool) -> Result<(), Refusal> {
     if is_in_batch || target.capability.exposes.is_none() {
         return Ok(());
@@ -105,7 +105,7 @@ fn check_exposing(target: &Target, is_in_batch: bool) -> Result<(), Refusal> {
     Err(Refusal::new(ErrorCode::ValidationError, message))
 }
 
-/// What duplicates are matched by: the capability and the arguments as sent.
+/// The digest that duplicates are matched by: the capability and the arguments as sent.
 fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
     DigestBuilder::new("placet.requested.v1")
         .field("capability", target.capability.id.to_string().as_bytes())
@@ -160,7 +160,7 @@ fn key_of(
             .field("step", step.as_str().as_bytes())
             .field("ordinal", submission.ordinal.to_be_bytes())
             .finish(),
-        // A read that somebody holds still needs a record: one of its own, since nothing ties it to another call.
+        // A held read still needs a record: one of its own, since nothing ties it to another call.
         _ if !target.capability.is_write_class() => DigestBuilder::new("placet.key.read.v1")
             .field("call", call_id.as_str().as_bytes())
             .finish(),
@@ -188,7 +188,7 @@ fn key_missing(no_request: bool, no_step: bool) -> Refusal {
     .with_problems(problems)
 }
 
-/// Refuses a channel that is not for the caller, and one that there is not, with the same words.
+/// Refuses a channel that the caller may not use and one that does not exist with the same message.
 fn check_callback(
     settings: &Settings,
     caller: &VerifiedCaller,

@@ -1,7 +1,7 @@
 //! The credential of a permitted call: read or minted at this moment, as it was planned and approved.
 //!
-//! Owns the way from the plan to what the adapter is handed. Decides nothing and caches nothing itself. Invariant: what is asked for is the
-//! plan of the binding, so that what people agreed to is what is sent; without it there is no call.
+//! Owns the way from the plan to the credential for the adapter. Decides nothing and caches nothing itself. Invariant: what is requested is
+//! the plan of the binding, so that what was approved is what is sent; without a credential there is no call.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -36,31 +36,31 @@ use crate::{
 pub(crate) struct Proof {
     /// For the adapter.
     pub(crate) credential: Option<Credential>,
-    /// Whom it speaks for.
+    /// The owner of the session that it may use.
     pub(crate) owner: SessionOwner,
     /// For the record.
     pub(crate) used: Option<CredentialUse>,
-    /// For the broker, if the target refuses it.
+    /// The broker's cache key, if the target refuses it.
     pub(crate) key: Option<Digest>,
-    /// The version of a static secret that it is.
+    /// The static secret's value, if it is one.
     secret: Option<SecretString>,
 }
 
 impl Proof {
-    /// Whether its credential has expired: nothing is begun with it then.
+    /// Whether its credential has expired; nothing may be started with it then.
     pub(crate) fn is_over(&self) -> bool {
         let now = Instant::now().into_std();
         self.credential.as_ref().is_some_and(|credential| credential.is_over_at(now))
     }
 
-    /// For a target that wants none.
+    /// For a target that needs no credential.
     fn of_nobody(brokered: &Brokered) -> Self {
         let owner = SessionOwner::shared(brokered.identity.chain.tenant(), None);
         Self { credential: None, owner, used: None, key: None, secret: None }
     }
 }
 
-/// The tokens of a caller, where they may be exchanged: whose authority it is, and who acts.
+/// The tokens of a caller, where they may be exchanged: the subject's, and the actor's.
 pub(crate) fn tokens_of(caller: &VerifiedCaller) -> Option<CallTokens> {
     match &caller.delegation {
         None => Some(CallTokens { subject: caller.actor.sealed()?.clone(), actor: None }),
@@ -74,7 +74,7 @@ pub(crate) fn tokens_of(caller: &VerifiedCaller) -> Option<CallTokens> {
 /// The plan for a call of this caller.
 ///
 /// # Errors
-/// Why no credential could be minted for it, whatever policy and people say.
+/// Why no credential could be minted for it, whatever policy and approvers say.
 pub(crate) fn plan_for(
     credentials: &Credentials,
     target: &Target,
@@ -100,8 +100,8 @@ pub(crate) fn plan_for(
     Ok(plan)
 }
 
-/// The plan for a call that was decided upon before, with the scopes that its caller's token had then. Anyone who came back meanwhile may have
-/// fewer: see [`scopes_for`].
+/// The plan for a call that was decided before, with the scopes that its caller's token had then. A token that the caller came back with
+/// may have fewer: see [`scopes_for`].
 pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialPlan {
     match &target.contract.credential {
         Some(file) if file.scopes_of_caller => bound.credential.clone(),
@@ -113,7 +113,7 @@ pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialP
 #[derive(Debug)]
 pub(crate) struct Unready {
     pub(crate) refusal: Refusal,
-    /// With the code, what becomes of the call.
+    /// What becomes of the call, together with the code.
     pub(crate) cause: Cause,
     /// What an operator has to fix, in our words.
     pub(crate) fault: Option<&'static str>,
@@ -121,7 +121,7 @@ pub(crate) struct Unready {
 
 impl From<Refusal> for Unready {
     fn from(refusal: Refusal) -> Self {
-        // What a target does not accept was configured here, and may be repaired here.
+        // A credential that a target does not accept was configured here, and can be fixed here.
         let refused = refusal.code.lacks_credential();
         let cause = if refused { Cause::Credential(Remedy::Operator) } else { Cause::Code };
         let fault = if refusal.message == FORBIDDEN { NOT_ALLOWED } else { NOT_TAKEN };
@@ -157,13 +157,13 @@ pub(crate) async fn prove(
     minted(credentials, brokered, file, deadline).await
 }
 
-/// Takes note that a target refused a credential, and says whether the next try has another one: a new token in the place of a cached
-/// one, or another live version of a static secret.
+/// Notes that a target refused a credential, and returns whether the next attempt has another one: a new token instead of a cached one, or
+/// another live version of a static secret.
 pub(crate) async fn refused(credentials: &Credentials, brokered: &Brokered, proof: &Proof) -> bool {
     let contract = &brokered.built.target.contract;
     let (Some(file), Some(used)) = (&contract.credential, &proof.used) else { return false };
     if let (Some(key), Some(digest)) = (proof.key, used.digest) {
-        // A target knows better than we do how long a token is good.
+        // The target decides how long a token is valid, not its stated lifetime.
         credentials.broker.forget(&key, digest);
         return used.reused;
     }
@@ -197,10 +197,10 @@ async fn minted(
     }
     let now = credentials.clock.now();
     let value = grant.value_for(&origin, now)?;
-    // By the clock that nobody sets, since the session that it begins takes its time.
+    // By the monotonic clock, since starting the session takes time.
     let ends = in_ms(grant.expires_at().since_ms(now));
     if let Some(handed) = credentials.known.to(&brokered.built.target.contract) {
-        // From now on it is removed from what this target says, in whatever call.
+        // From now on it is removed from everything that this target returns, in any call.
         let left_ms = grant.good_until().map(|until| until.since_ms(now));
         let left_ms = left_ms.and_then(|left_ms| u64::try_from(left_ms).ok());
         handed.hand(&value, left_ms.map(Duration::from_millis));
@@ -221,8 +221,8 @@ async fn minted(
     })
 }
 
-/// What is asked for: what was planned and agreed to. Where it is to be within what the caller's token has, it is also within what the token
-/// has that is exchanged, which is another one where the caller has come back: never more than either.
+/// The scopes to request: those that were planned and approved. Where they must be within the caller's token, they are also within the
+/// token that is exchanged, which is a different one if the caller has come back: never more than either.
 fn scopes_for(
     plan: &CredentialPlan,
     file: &CredentialFile,
@@ -247,7 +247,7 @@ fn within(
         return Err(BrokerError::ScopeMissing { missing, needed });
     }
     if scopes.is_empty() && !plan.scopes.is_empty() {
-        // To ask for none would be to ask for whatever the service gives to everybody.
+        // To request no scopes would be to request the service's default scopes.
         let (missing, needed) = (plan.scopes.clone(), plan.scopes.clone());
         return Err(BrokerError::ScopeMissing { missing, needed });
     }
@@ -284,7 +284,7 @@ fn request_of(
     Ok((origin, request))
 }
 
-/// A static secret, read at this moment.
+/// A static secret, read now.
 async fn of_secret(
     credentials: &Credentials,
     brokered: &Brokered,
@@ -325,8 +325,8 @@ async fn own_secret(
     })
 }
 
-/// What of a secret can be sent to a target: of what no header can hold, the version before it where there is one, or nothing. What a child is
-/// given has no such limits.
+/// The versions of a secret that can be sent to a target: those that fit a header, so possibly only the previous one or none. A child
+/// process has no such limits.
 fn sendable(live: LiveSecret, transport: &TransportFile) -> Option<LiveSecret> {
     if transport.http().is_none() {
         return Some(live);
@@ -339,18 +339,18 @@ fn sendable(live: LiveSecret, transport: &TransportFile) -> Option<LiveSecret> {
     previous.map(|newest| LiveSecret { newest, previous: None })
 }
 
-/// How long a secret may be that is sent in a header, in bytes: half of what all headers of a request may have together.
+/// The longest secret that is sent in a header, in bytes: half of what all headers of a request may have together.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 
-/// Whether a header can hold this value (RFC 9110, section 5.5, less what clients do not send: what is not ASCII).
+/// Whether a header can hold this value (RFC 9110, section 5.5, limited to ASCII as clients are).
 fn fits_header(value: &SecretString) -> bool {
     let value = value.expose_secret();
     let is_sent = |byte| matches!(byte, b'\t' | b' '..=b'~');
     value.len() <= HEADER_BYTES_MAX && value.bytes().all(is_sent)
 }
 
-/// Why a call is not ready to be sent, where its target cannot be reached: it may be for want of the secret that the contract's listings and
-/// sessions show, and then that is what an operator has to hear of.
+/// Why a call is not ready when its target cannot be reached: the cause may be the secret that the contract's listings and sessions
+/// present, and then an operator has to be told about that.
 pub(crate) async fn blamed(
     credentials: &Credentials,
     brokered: &Brokered,
@@ -399,13 +399,13 @@ fn proof_of(
     }
 }
 
-/// When the time of a value is over, by the clock of all other times on the record: the two of `now` are of the same moment.
+/// When a value expires, by the clock of all other times on the record; both times of `now` are of the same moment.
 fn end_of(version: &LiveVersion, now: (Timestamp, Instant)) -> Option<Timestamp> {
     let left_ms = version.ends?.saturating_duration_since(now.1).as_millis();
     Some(now.0.plus_ms(i64::try_from(left_ms).unwrap_or(i64::MAX)))
 }
 
-/// The moment in so many milliseconds; none where it is too far away to be told.
+/// The instant in `left_ms`; `None` where it is too far ahead to be represented.
 fn in_ms(left_ms: i64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)))
 }
@@ -419,7 +419,7 @@ fn as_sent(header: &str, value: SecretString) -> SecretString {
     }
 }
 
-/// Takes note of a call that somebody has to fix the credential of.
+/// Notes a call whose credential somebody has to fix.
 pub(crate) async fn note_fault(
     context: &Context,
     brokered: &Brokered,

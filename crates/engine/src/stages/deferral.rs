@@ -1,7 +1,7 @@
-//! Deferred: a call that was sent before, and that something keeps from being sent again for the moment.
+//! Deferral: a call that was sent before, and that an obstacle keeps from being sent again for now.
 //!
-//! Owns when it is tried again. Invariants: what passes by itself never makes the outcome of a keyed call unknown while its target still
-//! knows the token; nothing is sent from here, every try goes through the gate; and a process that ends leaves it to the next one.
+//! Owns when it is tried again. Invariants: a passing obstacle never makes the outcome of a keyed call unknown while its target still knows
+//! the token; nothing is sent from here, every attempt goes through the gate; and a process that ends leaves the call to the next one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,14 +21,14 @@ use crate::{
     responder::Responder,
 };
 
-/// After how many tries they become rare, and how rare: an obstacle that has lasted for some ten minutes may last for hours.
+/// After how many attempts they become rare, and how rare: an obstacle that has lasted for some ten minutes may last for hours.
 const SOON_MAX: u32 = 30;
 const LATER: Duration = Duration::from_secs(300);
-/// How long before the window closes the last try is made.
+/// How long before the window closes the last attempt is made.
 const LAST_TRY: Duration = Duration::from_secs(3);
 
-/// Has a call that was sent before tried again after a while. One that this process sent first has a caller who waits for it, and only as
-/// long as its latency budget lasts; one that was taken over is tried until its window closes.
+/// Defers a call that was sent before. One that this process sent first has a waiting caller, and is deferred only within its latency
+/// budget; one that was taken over is tried until its window closes.
 pub(crate) async fn defer(
     context: &Arc<Context>,
     call: Call<Brokered>,
@@ -54,7 +54,7 @@ pub(crate) async fn defer(
         }
         brokered.built.deferrals = tries.saturating_add(1);
         brokered.built.decided_again = 0;
-        // Its last try may have been kept though nobody could be told so; and somebody may have ended it.
+        // Its last attempt may have been recorded without an answer, and it may have been ended by someone else.
         let state = match context.ledger.store().effect(record.record_id).await {
             Ok(Some(now)) => {
                 record = now;
@@ -83,7 +83,7 @@ pub(crate) async fn defer(
         }
     }
     match recorded::now(context, &record).await {
-        // Somebody else works on it, and tells; if that is another node, the ledger does.
+        // Another task works on it and reports; if it is on another node, the ledger is polled.
         Answer::Held(_) | Answer::InProgress(_) => {
             drop(context.watch(&record));
             responder.release();
@@ -92,8 +92,8 @@ pub(crate) async fn defer(
     }
 }
 
-/// How long a call waits for its next try, of a window that is open for so many milliseconds still: a pause that would outlast it ends a
-/// moment before it closes, for one last try, and after that one as it closes.
+/// How long a call waits for its next attempt when its window closes in `left_ms`: a pause that would outlast the window ends shortly
+/// before it closes, for one last attempt, and the pause after that one ends as it closes.
 fn pause_before(tries: u32, left_ms: i64) -> Duration {
     let pause = if tries < SOON_MAX { backoff(tries) } else { LATER };
     let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
@@ -133,7 +133,7 @@ mod tests {
     fn no_pause_outlasts_the_window_without_a_last_try() {
         assert_eq!(pause_before(SOON_MAX, 100_000), Duration::from_millis(100_000) - LAST_TRY);
         assert_eq!(pause_before(SOON_MAX, 3_001), Duration::from_millis(1));
-        // The last try was made: what is left is waited for.
+        // The last attempt was made: wait for the rest of the window.
         assert_eq!(pause_before(SOON_MAX, 3_000), Duration::from_secs(3));
         assert_eq!(pause_before(SOON_MAX, 2_500), Duration::from_millis(2_500));
     }

@@ -1,6 +1,6 @@
 //! Duplicates: the same key again.
 //!
-//! Owns who attaches to what. Never executes: a duplicate gets the outcome of the original, or is told how it stands.
+//! Owns which duplicate attaches to which call. Never executes: a duplicate gets the outcome of the original, or its state.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,10 +33,10 @@ use crate::{
     stages::{credential, refuse, run},
 };
 
-/// How often, and how long apart, a duplicate looks for a try that has just begun.
+/// How often, and at what interval, a duplicate looks for an attempt that has just begun.
 const LOOKS: u32 = 50;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How often it is looked whether anybody waits for a duplicate still.
+/// How often a duplicate checks that its caller still waits.
 const STILL_WAITED_FOR: Duration = Duration::from_millis(250);
 
 /// Answers a call whose key is taken by `record`. Boxed, as [`refuse::brokered`] is.
@@ -103,7 +103,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
     }
 }
 
-/// A held call gets the tokens of anyone who repeats it by the chain that people were asked about.
+/// A caller who repeats a held call under the same principal chain renews its tokens.
 async fn renew(
     context: &Context,
     stage: &Brokered,
@@ -114,7 +114,7 @@ async fn renew(
         return;
     }
     context.tokens.renew(record.record_id, &stage.identity, credential::needs_tokens(stage));
-    // An approved call may wait for this very caller.
+    // An approved call may be waiting for this very caller.
     if matches!(record.state, EffectState::Approved { .. }) {
         context.routes.renewed(approval_id, stage.identity.clone());
     }
@@ -135,13 +135,13 @@ async fn conflict(context: &Context, call: Call<Brokered>, record: &EffectRecord
     responder.refuse(refusal, None);
 }
 
-/// Whether a call is the one that a record is of: the same arguments as sent (I5).
+/// Whether a call is that of the record: the same arguments as sent (I5).
 pub(crate) fn is_same(record: &EffectRecord, stage: &Brokered) -> bool {
     record.requested_digest == stage.built.requested_digest
 }
 
-/// Whether people were asked about a call of this very chain. Anyone who comes by another one may see how it stands, and gives it nothing: it
-/// would not be what was approved.
+/// Whether the approval was requested under this very chain. A caller with another chain may see the call's state, but cannot renew it:
+/// that would not be what was approved.
 async fn is_of_same_chain(ledger: &Ledger, approval_id: &ApprovalId, stage: &Brokered) -> bool {
     let digest = |chain: &PrincipalChain| {
         chain.digest_into(DigestBuilder::new("placet.same_chain.v1")).finish()
@@ -151,8 +151,9 @@ async fn is_of_same_chain(ledger: &Ledger, approval_id: &ApprovalId, stage: &Bro
     chain == Some(digest(&stage.identity.chain))
 }
 
-/// What a call is a duplicate of, and what becomes of it. A claim may come to nothing, or lose against one that another node made of the
-/// same key, for this very call perhaps: what is no duplicate of it waits for what the ledger keeps. Nothing: it kept nothing, or not yet.
+/// The record that a call is a duplicate of, and what to do. A claim may be released, or lose to one that another node made of the same
+/// key, perhaps for this very call: if a claim does not match, this waits for what the ledger records. `None`: it recorded nothing, or
+/// nothing yet.
 async fn kept(
     context: &Context,
     stage: &Brokered,
@@ -178,8 +179,8 @@ fn moved_on() -> Refusal {
         .with_retry_after_ms(50)
 }
 
-/// A commit found that `before` is not the state of things any more: another call, or another node, was faster. The call becomes its
-/// duplicate, or waits for what became of itself.
+/// A commit found that `before` is no longer current: another call or node was faster. The call becomes its duplicate, or waits for its own
+/// outcome.
 pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, before: EffectRecord) {
     let Call { mut responder, stage } = call;
     responder.detach_record();
@@ -194,7 +195,7 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
         Ok(Some(moved)) => match recorded::answer(context, &moved, false).await {
             Answer::Held(held) => responder.park(*held),
             Answer::InProgress(_) => {
-                // Somebody else works on it, and tells; if that is another node, the ledger does.
+                // Another task works on it and reports; if it is on another node, the ledger is polled.
                 drop(context.watch(&moved));
                 responder.release();
             }
@@ -208,21 +209,21 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
     }
 }
 
-/// Gives the duplicate whatever the original gets, if that comes while it waits. It holds back no other call meanwhile.
+/// Gives the duplicate the original's answer, if there is one while it waits. Waiting takes no admission place.
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
     let Call { mut responder, stage } = call;
     let Some((_place, until)) = responder.attach(stage.identity.chain.tenant()) else {
         return under_way(responder, record);
     };
     if !recorded::is_told_here(&context.ledger, record) {
-        // Somebody may wait for it here of whom another node knows nothing: the ledger is looked at for them too.
+        // The node that works on it does not know of waiters here: the ledger is polled for them.
         drop(context.watch(record));
     }
     for _ in 0..LOOKS {
         let Some(original) = context.registry.follow_original(&record.call_id) else { break };
         let told = original.borrow().clone();
         if told.is_final() {
-            // Told of an earlier try, or of this one a moment ago: the ledger knows which.
+            // The answer is of an earlier attempt, or of this one a moment ago: the ledger knows which.
             match recorded::now(context, record).await {
                 Answer::InProgress(_) | Answer::Held(_) => {}
                 end @ (Answer::Finished(_) | Answer::Refused(_)) => {
@@ -241,13 +242,13 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             Followed::Forgotten => {}
         }
     }
-    // Nobody here tells of it, or only of an earlier try. It may have been held since its record was read, which a duplicate that does
-    // not wait learns only from the ledger.
+    // No task here reports on it, or only on an earlier attempt. It may have been held since its record was read, which a duplicate that
+    // does not wait learns only from the ledger.
     match recorded::now(context, record).await {
         Answer::Held(held) => return responder.park(*held),
         Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_) => {}
     }
-    // Another node works on it, so the ledger is looked at.
+    // Another node works on it, so the ledger is polled.
     context.registry.forget(&record.call_id);
     match follow(&context.registry, &responder.call_id, context.watch(record), until).await {
         Followed::To(Answer::Held(held)) => responder.park(*held),
@@ -256,7 +257,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
     }
 }
 
-/// Tells a duplicate that its original is under way still, and by which id it is asked about.
+/// Tells a duplicate that its original is still in flight, and by which id to ask about it.
 fn under_way(responder: Responder, record: &EffectRecord) {
     let refusal = Refusal::new(
         ErrorCode::InProgress,
@@ -268,13 +269,13 @@ fn under_way(responder: Responder, record: &EffectRecord) {
     responder.finish(recorded::refused(record, refusal, None));
 }
 
-/// What came of following a call.
+/// The result of following a call.
 enum Followed {
     /// It is held, or has ended.
     To(Answer),
-    /// It has not ended in the time that the duplicate waits, or nobody waits for the duplicate any more.
+    /// It did not end while the duplicate waited, or the duplicate's caller has gone.
     LongEnough,
-    /// Nobody here tells of it any more.
+    /// No task here reports on it any more.
     Forgotten,
 }
 
@@ -303,7 +304,7 @@ async fn follow(
     }
 }
 
-/// Tells a duplicate the end of its original: what the ledger keeps of it, else what its waiters were told.
+/// Tells a duplicate the end of its original: what the ledger has recorded, else what its waiters were told.
 async fn end_of(
     context: &Context,
     responder: Responder,
@@ -312,7 +313,7 @@ async fn end_of(
     told: Answer,
     recorded: Answer,
 ) {
-    // A claim that was given back has left nothing in the ledger.
+    // A released claim leaves nothing in the ledger.
     let gone = matches!(&recorded, Answer::Refused(refused) if refused.refusal.code == ErrorCode::ApprovalVoid);
     let end = if gone { told } else { recorded };
     let kept = context.ledger.store().effect(record.record_id).await.ok().flatten();
@@ -342,7 +343,7 @@ async fn end_of(
     responder.finish(end);
 }
 
-/// With which code a recorded result is not given again as it was recorded (TM-21).
+/// The code with which a recorded result could not be replayed as recorded (TM-21).
 fn not_as_recorded(answer: &Answer) -> Option<ErrorCode> {
     let Answer::Refused(refused) = answer else { return None };
     Some(refused.refusal.code).filter(|code| *code == ErrorCode::LedgerUnavailable)

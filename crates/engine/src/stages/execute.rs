@@ -1,4 +1,4 @@
-//! Execute: permit to dispatch, durable; the adapter; the settlement, durable; all in one task that nothing cancels.
+//! Execute: permit to durable dispatch, the adapter call, the durable settlement, all in one task that nothing cancels.
 //!
 //! Owns the stretch in which an effect can happen. Runs in a task of the execution registry, never in an actor's handler, so no kill
 //! or restart loses an outcome.
@@ -52,9 +52,9 @@ use crate::{
     },
 };
 
-/// How often a call is decided again because policies, or what is in force in the approval service, changed on its way.
+/// How often a call is decided again because policies or directives changed meanwhile.
 const DECIDED_AGAIN_MAX: u32 = 20;
-/// The pause before it is decided again for the approval service once more.
+/// The pause before it is decided again because of directives.
 const DIRECTIVE_PAUSE: Duration = Duration::from_millis(25);
 
 /// What is kept of a call while its permit and arguments are with the adapter.
@@ -67,7 +67,7 @@ struct Executing {
 pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Ready) {
     let Call { mut responder, stage: Gated { brokered, permit, record, broken } } = call;
     if facts::is_locked_down(context, &brokered) {
-        // Declared since the decision; a place and a connection may have been waited for.
+        // A lockdown was declared since the decision, perhaps while the call waited for a place or a connection.
         drop(permit);
         return decide_again(&context.routes, responder, *brokered, record);
     }
@@ -81,7 +81,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let brings = run::brings_as(&brokered, record.is_some());
     let mut intent =
         intent_of(&context.ledger, &responder, &brokered, &permit, ready.deadline, call_id, brings);
-    // Every use of a break-glass record is found by its name.
+    // Makes every use of a break-glass record traceable by its id.
     intent.audit.directives.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
     if let Some(remembered) = &ready.remembered {
@@ -107,7 +107,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     match armed {
         Ok(armed) => {
             match &record {
-                // From here on a failure of ours is answered for from the record.
+                // From here on a failure of this process is answered from the record.
                 Some(record) => {
                     responder.continue_as(&record.call_id);
                     context.tokens.forget(record.record_id);
@@ -125,19 +125,19 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         Err(error) => {
             drop(ready);
             context.node.noticed(&error);
-            // Boxed, as everything that is rare here: every call's task would be as large as that.
+            // Boxed because it is rare: otherwise every call's task would have room for it.
             Box::pin(not_dispatched(context, responder, *brokered, record, error)).await;
         }
     }
 }
 
-/// An approval was used: the approval service is done with it.
+/// An approval was consumed: the approval service is done with it.
 async fn consumed(context: &Context, approval_id: &ApprovalId) {
     context.routes.approval_over(approval_id);
     match context.ledger.store().approval(approval_id).await {
         Ok(Some(approval)) => context.approvals.moved(&approval),
         Ok(None) => context.approvals.pending.forget(approval_id),
-        // The next reading finds it.
+        // The next round finds it.
         Err(error) => context.node.noticed(&error.into()),
     }
 }
@@ -146,7 +146,7 @@ fn approval_of(brokered: &Brokered) -> Option<&ApprovalRecord> {
     brokered.built.resumed.as_ref().and_then(|resumed| resumed.approval.as_ref())
 }
 
-/// Back to the gate, with the key that this call has taken.
+/// Back to the gate, with the key that this call has claimed.
 pub(crate) fn decide_again(
     routes: &Routes,
     responder: Responder,
@@ -194,12 +194,12 @@ async fn not_dispatched(
         AfterUnrecorded::DecideByDirectives => {
             context.approvals.follow().await;
             if brokered.built.decided_again > 0 {
-                // It may have been decided, and not be readable yet.
+                // The directive may have been recorded and not be readable yet.
                 tokio::time::sleep(DIRECTIVE_PAUSE).await;
             }
             return decide_again(&context.routes, responder, brokered, record);
         }
-        // Here, or on another node; which may have other policies than this one.
+        // Changed here, or on another node, which may have other policies.
         AfterUnrecorded::DecideByPolicies => match policies::follow(context).await {
             Ok(true) if may_decide => {
                 return decide_again(&context.routes, responder, brokered, record);
@@ -222,7 +222,7 @@ async fn not_dispatched(
     refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
 }
 
-/// The adapter is called: from here on the outcome is recorded whatever happens.
+/// Calls the adapter: from here on the outcome is recorded whatever happens.
 async fn dispatched(
     context: &Arc<Context>,
     responder: Responder,
@@ -259,7 +259,7 @@ async fn dispatched(
     let action = step(state, answered);
     let is_open = !matches!(action, AfterAnswer::Settle | AfterAnswer::SettleAndTryAgain);
     if let (true, Some(record)) = (is_open, record) {
-        // Its next try, or the one who takes it over, learns what became of it.
+        // The next attempt, or the process that takes the call over, finds out what became of this one.
         late.inspect(JoinHandle::abort);
         let call = Call { responder, stage: *brokered };
         return Box::pin(unsettled(context, call, record, action)).await;
@@ -294,7 +294,7 @@ async fn dispatched(
     }
 }
 
-/// Who goes on listening for the answer of a call that has a record.
+/// The late answer to listen for, if the call has a record.
 fn listened_to(
     task: JoinHandle<Option<AdapterOutcome>>,
     brokered: &Brokered,
@@ -312,7 +312,7 @@ fn listened_to(
     })
 }
 
-/// Keeps what a read by an alias was answered, to be given again: once it is recorded, like everything that is told (I6).
+/// Caches the result of a read by an alias, once it is recorded, like everything that a caller is told (I6).
 fn remember(context: &Context, brokered: &Brokered, result: &ToolResultEnvelope) {
     let built = &brokered.built;
     let is_fresh = built.by_alias && result.cached_at.is_none();
@@ -323,7 +323,7 @@ fn remember(context: &Context, brokered: &Brokered, result: &ToolResultEnvelope)
     context.aliases.remember(&built.active, alias, brokered.request_digest, result, now);
 }
 
-/// A call that was sent and whose outcome is not settled, since it is sent again.
+/// A call whose outcome is not settled because it is sent again.
 async fn unsettled(
     context: &Arc<Context>,
     call: Call<Brokered>,
@@ -341,7 +341,7 @@ async fn unsettled(
     }
 }
 
-/// Numbers and events of what an adapter answered.
+/// Metrics and events for an adapter's answer.
 async fn note_answer(
     context: &Arc<Context>,
     responder: &Responder,
@@ -360,8 +360,8 @@ async fn note_answer(
     }
 }
 
-/// Takes note of what an answer says of the credential, and says whether the call is sent again with another one. Where there is none,
-/// somebody has to fix it, unless it was minted for one user.
+/// Notes what an answer says about the credential, and returns whether the call is sent again with another one. If there is none, somebody
+/// has to fix it, unless it was minted for one user.
 async fn note_credential(
     context: &Context,
     brokered: &Brokered,
@@ -413,7 +413,7 @@ fn subject_of(
     }
 }
 
-/// What an approver made of the arguments.
+/// The arguments as an approver edited them.
 fn edited(brokered: &Brokered) -> Option<EditedArgs> {
     let built = &brokered.built;
     let shown = || result::shown_args(&built.target.capability, &built.args);

@@ -1,7 +1,7 @@
 //! Facts: what a decision about a call is made from, and the decision itself (TM-07).
 //!
-//! Owns what the gate tells policy of approvals, standing grants, freezes and break-glass. Decides nothing itself. Invariant: a standing
-//! grant is looked for only where people would be asked, and what it allows is a permit of the active policies with the grant's votes.
+//! Owns what the gate tells policy about approvals, standing grants, freezes and break-glass. Decides nothing itself. Invariant: a standing
+//! grant is looked for only where approval would be required, and what it allows is a permit of the active policies with the grant's votes.
 
 use serde_json::Value;
 
@@ -34,12 +34,12 @@ use placet_credentials::{Bearer, Broker};
 
 use crate::{call::Brokered, context::Context, stages::retry};
 
-/// How old the claims may be by which a user counts as a member of a group.
+/// The greatest age of the claims that make a user a member of a group.
 const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 /// How many standing grants are tried for one call.
 const GRANTS_MAX: usize = 8;
 
-/// Under what a call is decided upon.
+/// The facts around a call that it is decided with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances<'a> {
     pub(crate) run: &'a RunRecord,
@@ -47,15 +47,15 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) approval: Option<&'a ApprovalFacts>,
 }
 
-/// A decision, and what it was made under.
+/// A decision, and the break-glass record behind it.
 #[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) verdict: Verdict,
-    /// The break-glass record that policy was told of.
+    /// The break-glass record that policy was given.
     pub(crate) broken: Option<DirectiveId>,
 }
 
-/// Decides upon a call: with its approval, where it has one; where people would be asked, with a standing grant that covers it.
+/// Decides a call: with its approval, if it has one; if approval would be required, with a standing grant that covers it.
 pub(crate) async fn decide_call(
     context: &Context,
     stage: &Brokered,
@@ -66,7 +66,7 @@ pub(crate) async fn decide_call(
     let sent = matches!(record.map(|record| &record.state), Some(EffectState::Dispatched(_)));
     let approval = approval.map(|approval| {
         let mut facts = approval_facts(approval);
-        // They agreed to something else. What was sent already is not taken back by that.
+        // The approvers agreed to something else. A call that was already sent is not affected.
         if approval.is_stale(&run.taint) && !sent {
             facts.votes.retain(|vote| vote.choice != VoteChoice::Approve);
         }
@@ -96,7 +96,7 @@ pub(crate) async fn decide_call(
     Ok(decided)
 }
 
-/// The mode that calls of an adapter are decided in: the engine's own, or lockdown while one is in force for them.
+/// The engine mode for calls of an adapter: the engine's own, or lockdown while one is in force for them.
 fn mode_for(
     context: &Context,
     open: &Open,
@@ -167,7 +167,7 @@ pub(crate) fn decide(
     Ok(Decided { verdict, broken: broken.map(|(entry, _)| entry.directive_id.clone()) })
 }
 
-/// What a call may use up of its run's budget. What it took when it was sent first, sent again it does not need once more.
+/// The budget that a call may use. What its first dispatch took, it does not need again when it is sent once more.
 fn budget_for(stage: &Brokered, run: &RunRecord) -> BudgetView {
     let left = budget_of(run);
     if !retry::is_repeated(stage) {
@@ -209,7 +209,7 @@ fn grant_facts(stage: &Brokered, entry: &Directive) -> ApprovalFacts {
     }
 }
 
-/// Whether enough of those who agreed to a grant still count.
+/// Whether enough of the votes for a grant still count.
 fn is_still_agreed(
     ledger: &Ledger,
     policy: &Snapshot,
@@ -222,7 +222,8 @@ fn is_still_agreed(
     Ballot { lapsed: &lapsed, ..ballot }.tally() == Tally::Satisfied
 }
 
-/// The standing grants that may be used for a call: that of its earlier attempt, which has paid for it, else those in force.
+/// The standing grants that may be used for a call: the one of its earlier attempt, which it already consumed a use of, else those in
+/// force.
 async fn grants_for(
     context: &Context,
     stage: &Brokered,
@@ -234,13 +235,13 @@ async fn grants_for(
     match record.map(|record| &record.state) {
         Some(EffectState::Dispatched(attempt)) => {
             let Some(directive_id) = &attempt.grant else { return Ok(Vec::new()) };
-            // That it cannot be read does not say that there is none: nobody is asked, and nothing is given up, because of that.
+            // A read error does not mean that there is none: no approval is asked for and nothing is given up because of it.
             let entry = context.ledger.store().directive(directive_id).await.map_err(|error| {
                 let refusal = lookup_refusal(&error);
                 context.node.noticed(&error.into());
                 refusal
             })?;
-            // That it is used up by now does not matter: it was used for this very call.
+            // It does not matter if it is used up by now: this very call used it.
             let counts = |entry: &Directive| {
                 entry.state == DirectiveState::Active
                     && entry.starts_at <= now
@@ -248,14 +249,14 @@ async fn grants_for(
             };
             Ok(entry.filter(counts).map(std::sync::Arc::new).into_iter().collect())
         }
-        // What operators have sent again is for people to agree to.
+        // What operators re-armed needs an approval.
         Some(EffectState::Rearmed { .. }) => Ok(Vec::new()),
         _ => {
             let args = Value::Object(stage.built.args.clone());
             let (contract, policy) = (stage.binding.contract_digest, &stage.built.active.policy);
             let open = context.approvals.rules.open();
             let mut grants = open.grants(chain, capability, contract, &args, now);
-            // Before they are cut: as many of no use do not hide one that counts.
+            // Before truncation, so that unusable grants do not hide a usable one.
             grants.retain(|entry| is_still_agreed(&context.ledger, policy, chain, entry));
             grants.truncate(GRANTS_MAX);
             Ok(grants)
@@ -263,7 +264,7 @@ async fn grants_for(
     }
 }
 
-/// What a run may still use up.
+/// What a run may still use.
 pub(crate) fn budget_of(run: &RunRecord) -> BudgetView {
     BudgetView {
         calls_left: run.calls_left(),
@@ -273,7 +274,7 @@ pub(crate) fn budget_of(run: &RunRecord) -> BudgetView {
     }
 }
 
-/// A call for a user needs a delegation that still holds, however long it waited (TM-08, TM-17), and no call rides on a token that was
+/// A call for a user needs a delegation that is still valid, however long it waited (TM-08, TM-17), and no call may use a token that was
 /// revoked.
 pub(crate) fn authority_holds(
     broker: &Broker,
@@ -305,7 +306,7 @@ pub(crate) fn authority_holds(
     Ok(())
 }
 
-/// Whether somebody else's authority is used, whatever the mode of the tool is called.
+/// Whether the call uses a user's authority, whatever the tool's mode.
 fn is_delegated(stage: &Brokered) -> bool {
     stage.identity.chain.on_behalf_of.is_some() || stage.built.target.capability.is_delegated()
 }
@@ -314,7 +315,7 @@ fn is_delegated(stage: &Brokered) -> bool {
 pub(crate) fn authority_until(stage: &Brokered) -> Option<Timestamp> {
     let identity = &stage.identity;
     let delegation = is_delegated(stage).then_some(identity.authority_until);
-    // The first moment at which they are older than they may be.
+    // The first moment at which the claims are too old.
     let groups = (!identity.user_groups.is_empty())
         .then(|| identity.groups_as_of.plus_ms(CLAIMS_AGE_MS_MAX.saturating_add(1)));
     delegation.into_iter().chain(groups).min()

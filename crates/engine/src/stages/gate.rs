@@ -1,7 +1,7 @@
 //! Gate: the active policies decide, now, with the latest facts (TM-07).
 //!
-//! Owns the order: fix the run, take the key, decide, then permit, hold or refuse. Decides nothing itself. A retry, a resumed
-//! call and a call whose permit went stale all come through here again.
+//! Owns the order: fix the run, take the key, decide, then permit, hold or refuse. Decides nothing itself. A retry, a resumed call and a
+//! call whose permit went stale all pass through here again.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -46,10 +46,10 @@ use crate::{
     },
 };
 
-/// The longest wait for what is in force in the approval service, in milliseconds.
+/// The longest wait for current directives, in milliseconds.
 const DECIDED_WITHIN_MS_MAX: u64 = 10_000;
 
-/// Decides upon a brokered call and sends it where the verdict says.
+/// Decides a brokered call and sends it where the verdict says.
 pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
     if let Err(refusal) = renew(&context.current, &mut call.stage) {
         return refuse(context, call, refusal).await;
@@ -65,7 +65,7 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         None if call.stage.built.target.capability.is_write_class() => {
             match claim(context, &mut call).await {
                 Ok(Claim::Ours(record)) => Some(record),
-                // Boxed, as everything that is rare here: every call's task would be as large as that.
+                // Boxed because it is rare: otherwise every call's task would have room for it.
                 Ok(Claim::Taken(record)) => return Box::pin(taken(context, call, record)).await,
                 Err(refusal) => return refuse(context, call, refusal).await,
             }
@@ -117,7 +117,7 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
     }
 }
 
-/// How long a decision about a call may be waited for: as long as its caller gives the tool, or what is left of that.
+/// How long a decision may wait: the time that the caller gives the tool, or what is left of it.
 fn patience_of(stage: &Brokered) -> Duration {
     let given = stage.run.run_budget.tool_latency_ms_max.clamp(1, DECIDED_WITHIN_MS_MAX);
     let given = Duration::from_millis(given);
@@ -136,7 +136,7 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
     call.responder.attach_record(record.record_id);
     match context.ledger.claim(record.clone()).await {
         Ok(ClaimAnswer::Claimed) => {
-            // Only now: a key that is known is answered from its record, however old it is.
+            // Only now: a known key is answered from its record, however old it is.
             let now = context.ledger.store().now();
             let retention = &context.settings.ledger.retention;
             match retention.refuse_key(&record.scope.tenant, &record.key, now) {
@@ -151,7 +151,7 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
         Err(error) => {
             call.responder.detach_record();
             context.node.noticed(&error);
-            // Nobody has the key for this call, so it was not executed by it.
+            // This call did not get the key, so it was not executed.
             let unreachable = matches!(error, LedgerError::Store(StoreError::Unreachable(_)));
             Err(if unreachable { ledger_refusal(&error) } else { lookup_refusal(&error) })
         }
@@ -180,7 +180,7 @@ fn fresh_record(ledger: &Ledger, call: &Call<Brokered>) -> EffectRecord {
     }
 }
 
-/// The key is taken: a failed try that may be repeated is, anything else is answered from the record.
+/// The key is taken: a failed attempt that may be repeated is repeated, anything else is answered from the record.
 async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectRecord) {
     let is_same = duplicate::is_same(&record, &call.stage);
     let repeated = Repeated { is_same, may_take_up: true };
@@ -195,7 +195,7 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
             if let Err(refusal) = approved {
                 return refuse(context, call, refusal).await;
             }
-            // In a task of its own: deciding needs stack, and this one's is half used.
+            // In a task of its own: deciding needs stack, and half of this one's is used.
             context.routes.gate(call);
         }
         Err(error) if is_rearmed => {
@@ -206,14 +206,14 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
     }
 }
 
-/// The mode that people agreed to, where the call has become stronger since (TM-15).
+/// The approved mode, if the call has become stronger since (TM-15).
 fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
     let approval = stage.built.resumed.as_ref()?.approval.as_ref()?;
     let used = permit.approval_id() == Some(&approval.approval_id);
     (used && permit.mode_effective() > approval.mode).then_some(approval.mode)
 }
 
-/// `first`: whether this call is decided upon for the first time; a call counts once, however often it is decided again.
+/// `first`: whether this is the call's first decision; a call counts once, however often it is decided again.
 fn record_on_span(metrics: &EngineMetrics, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
     let decision = verdict.decision();
     placet_telemetry::trace::record_decision(
@@ -226,7 +226,7 @@ fn record_on_span(metrics: &EngineMetrics, call: &Call<Brokered>, verdict: &Verd
     }
 }
 
-/// Policy holds the call: a new one is parked, one whose approval is short of what is asked now goes back to its approvers.
+/// Policy holds the call: a new one is parked; one whose approval no longer suffices goes back to its approvers.
 async fn held_by_policy(
     context: &Arc<Context>,
     mut call: Call<Brokered>,
@@ -258,12 +258,12 @@ async fn held_by_policy(
     {
         let was_approved = resumed.approval.take().is_some();
         if retry::as_sent(&mut call.stage) || was_approved {
-            // What people agreed to is not enough any more: it is decided again as if nobody had been asked.
+            // What was approved no longer suffices: it is decided again as if there had been no approval.
             return context.routes.gate(call);
         }
     }
     let record = match record {
-        // Sent already: nobody is asked whether it may be.
+        // Already sent: it is too late to ask for approval.
         Some(record)
             if !matches!(
                 record.state,
@@ -287,7 +287,7 @@ async fn held_by_policy(
         },
     };
     if call.stage.built.edited.is_some() {
-        // Put before people once more, nothing would tell them whose they are, and their author could agree to them.
+        // In a new approval the edited arguments would not be attributed, and their author could approve them.
         let refusal = Refusal::new(
             ErrorCode::ApprovalVoid,
             "an approver wrote these arguments; send the call again as a new step or with a new key",
@@ -340,7 +340,7 @@ async fn reopen(
     }
 }
 
-/// What a caller is told of a denial: its kind and the modes that were compared. Of policies only the reasons that they give agents.
+/// What a caller is told about a denial: its kind and the modes that were compared. Of policies only their reasons for agents.
 fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String {
     let mode = decision.mode_effective;
     let words = match kind {
@@ -398,10 +398,10 @@ async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) 
     refuse::brokered(context, call, Refused::of(refusal, None)).await;
 }
 
-/// Moves a call that is on its way over to what is active now, where that says the same of its tool and of its caller.
+/// Moves a call to what is active now, if its tool and its caller are described in the same way there.
 ///
 /// # Errors
-/// [`ErrorCode::Overloaded`] where it does not: what was checked and bound under one value is not decided under another.
+/// [`ErrorCode::Overloaded`] if they are not: what was checked and bound under one value is not decided under another.
 pub(crate) fn renew(current: &Current, stage: &mut Brokered) -> Result<(), Refusal> {
     let now = current.active();
     let before = &stage.built.active;

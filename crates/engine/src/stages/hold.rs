@@ -1,7 +1,7 @@
-//! Hold: a call that people must agree to becomes data (TM-09).
+//! Hold: a call that needs approval becomes data (TM-09).
 //!
-//! Owns the proposal and its frozen evidence. Invariant: the evidence is made from the very values that are
-//! digested, and is kept in the same commit as the approval.
+//! Owns the proposal and its frozen evidence. Invariant: the evidence is made from the very values that are digested, and is recorded in
+//! the same commit as the approval.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ use crate::{
     },
 };
 
-/// How long a caller is asked to wait whose agent has too many held calls, in milliseconds: people take their time.
+/// The retry delay for a caller whose agent has too many held calls, in milliseconds: people take their time.
 const HELD_RETRY_MS: u64 = 30_000;
 
-/// Parks a claimed call and asks people.
+/// Parks a claimed call and asks for approval.
 pub(crate) async fn park(
     context: &Arc<Context>,
     mut call: Call<Brokered>,
@@ -44,20 +44,20 @@ pub(crate) async fn park(
     hold: Hold,
     budget: BudgetView,
 ) {
-    // People would be asked about a tool that is refused until it is reviewed, whatever they say.
+    // A drifted tool is refused until it is reviewed, whatever approvers say: do not ask them.
     if drift::is_drifted(context, &call.stage.binding.capability).await {
         let refused = Refused::of(errors::tool_changed(), Some(&hold.decision));
         return refuse::brokered(context, call, refused).await;
     }
     let chain = call.stage.identity.chain.clone();
     let held_max = context.settings.held_per_agent_max;
-    // Until the call is on the board, or came to nothing.
+    // Held until the call is in the index, or is not parked after all.
     let place = context.approvals.pending.place_for(chain.tenant(), &chain.actor.id, held_max);
     let Some(_place) = place else {
         let refused = Refused::of(crowded(held_max), Some(&hold.decision));
         return refuse::brokered(context, call, refused).await;
     };
-    // What is parked is the recorded call, no matter who sent it again.
+    // What is parked is the recorded call, even if another call repeats it.
     call.responder.continue_as(&claimed.call_id);
     let proposal = match proposal_of(context, &call, &hold, budget).await {
         Ok(proposal) => proposal,
@@ -81,7 +81,7 @@ pub(crate) async fn park(
             }
             context.approvals.moved(&approval);
             if context.ledger.store().is_shared() {
-                // People may agree on another node, which then executes it.
+                // It may be approved on another node, which then executes it.
                 drop(context.watch(&claimed));
             }
             let mut subject = call.responder.subject();
@@ -141,7 +141,7 @@ async fn proposal_of(
     })
 }
 
-/// What the approvers of a call are shown of it, frozen.
+/// What the approvers of a call are shown, frozen.
 pub(crate) fn evidence_of(stage: &Brokered, decision: &Decision, budget: BudgetView) -> Evidence {
     let args = Value::Object(stage.built.args.clone());
     let capability = &stage.built.target.capability;

@@ -1,8 +1,8 @@
 //! Invoke: everything between the permit and the dispatch.
 //!
 //! Owns the order: a place in the bulkhead, a live connection, the pin, the credential, the session; only then the dispatch. Each of them
-//! may refuse, and nothing was sent then. Whatever can be waited for comes before the dispatch, whose commit compares what was decided with
-//! what is in force by then: so a freeze or a revocation that is acknowledged during any of these waits stops the call.
+//! may refuse, and then nothing was sent. Everything that can wait comes before the dispatch, whose commit compares the decision with what
+//! is in force by then: so a freeze or a revocation that is acknowledged during any of these waits stops the call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,11 +31,11 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
     let budget = Duration::from_millis(
         call.stage.brokered.run.run_budget.tool_latency_ms_max.clamp(1, 600_000),
     );
-    // One budget for all tries of a call.
+    // One budget for all attempts of a call.
     let deadline = *call.stage.brokered.built.deadline.get_or_insert(Instant::now() + budget);
     match prepare(context, &call.stage, deadline).await {
         Ok(ready) => execute::execute(context, call, ready).await,
-        // What it was decided under is not active any more, its adapter's contract perhaps: it is decided by what is.
+        // What it was decided under is no longer active, perhaps not even its adapter's contract: it is decided again.
         Err(_) if !context.current.is_active(&call.stage.brokered.built.active) => {
             let Call { responder, stage: Gated { brokered, permit, record, .. } } = call;
             drop(permit);
@@ -59,7 +59,7 @@ async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<
     })?;
     let lease = tokio::select! {
         biased;
-        // Anyone who waits for a place is told at once, and not when its turn comes.
+        // A call that waits for a place is refused at once, not when its turn comes.
         () = context.node.ended() => return Err(ending_refusal().into()),
         lease = port.enter(deadline) => lease?,
     };

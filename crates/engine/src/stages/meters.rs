@@ -1,7 +1,7 @@
 //! Meters of a call: the rates and budgets that hold whatever run it belongs to (TM-18).
 //!
-//! Owns which of them there are and how large they are, from the contract and the directory. Does not count: the ledger does, in the commit
-//! of the intent.
+//! Owns which meters apply and their limits, from the contract and the directory. Does not count: the ledger does, in the commit of the
+//! intent.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use placet_types::{
 
 use crate::call::Brokered;
 
-/// What a call is counted in besides its run.
+/// The meters that count a call, besides its run.
 pub(crate) fn of(ledger: &Ledger, stage: &Brokered) -> Vec<Meter> {
     let now = ledger.store().now();
     let chain = &stage.identity.chain;
@@ -64,7 +64,7 @@ fn budgets(classes: &[&ClassEntry], now: Timestamp) -> impl Iterator<Item = Mete
     })
 }
 
-/// How a call is refused that one of its meters has no room for; nothing where that is not the reason.
+/// The refusal of a call that one of its meters has no room for; `None` for other errors.
 pub(crate) fn refusal(error: &LedgerError, now: Timestamp) -> Option<Refusal> {
     let LedgerError::Store(StoreError::WindowExhausted(WindowExhausted { window, until })) = error
     else {

@@ -1,4 +1,4 @@
-//! A call as data: what is kept of one that waits or is under way.
+//! A call as data: what is kept of one that waits or is in flight.
 //!
 //! Owns which value of a call goes into which field of its envelope and of what is parked.
 

@@ -1,7 +1,7 @@
-//! References: what the evidence that a call offers is, found and frozen by digest before anybody decides (TM-08, TM-09).
+//! References: the evidence that a call offers, resolved and frozen by digest before the decision (TM-08, TM-09).
 //!
-//! Owns what may be referred to, and what a delegated call must bring. Invariants: a reference that leads nowhere refuses the call; it leads
-//! only to results of the same caller in the same run; what a recorded call refers to stays what was found when it was first decided upon.
+//! Owns what may be referred to, and what a delegated call must offer. Invariants: an unresolved reference refuses the call; it resolves
+//! only to results of the same caller in the same run; a recorded call keeps the evidence of its first decision.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     registry::Owner,
 };
 
-/// Refuses a call that would use a user's authority without one.
+/// Refuses a call without a user to a tool that acts with a user's authority.
 ///
 /// # Errors
 /// [`ErrorCode::CredentialRefused`].
@@ -35,11 +35,11 @@ pub(crate) fn check_user(built: &Built, has_user: bool) -> Result<(), Refusal> {
     ))
 }
 
-/// Finds what the call refers to.
+/// Resolves the references of the call.
 ///
 /// # Errors
-/// [`ErrorCode::ValidationError`] naming each reference that leads nowhere, or when the tool needs evidence and there is none; a refusal that
-/// passes when the ledger cannot be read.
+/// [`ErrorCode::ValidationError`] naming each unresolved reference, or when the tool needs evidence and there is none; a transient refusal
+/// when the ledger cannot be read.
 pub(crate) async fn resolve(outcomes: &Outcomes, stage: &mut Brokered) -> Result<(), Refusal> {
     if let Some(resumed) = &stage.built.resumed {
         stage.evidence.clone_from(&resumed.parked.evidence);
@@ -87,7 +87,7 @@ fn refused(
         .with_problems(problems.into_iter().map(located).collect())
 }
 
-/// The result that a reference leads to: of this caller, in this run, and good.
+/// The result that a reference resolves to: of this caller, in this run, and successful.
 async fn result_of(
     outcomes: &Outcomes,
     stage: &Brokered,

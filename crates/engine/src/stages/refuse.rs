@@ -1,4 +1,4 @@
-//! Refusals on the way: told to the caller, kept in the audit, and true about the record.
+//! Refusals before sending: reported to the caller, recorded in the audit, and consistent with the record.
 //!
 //! Owns what happens to a claim or a parked approval when its call is refused before anything was sent.
 
@@ -35,7 +35,7 @@ use crate::{
     tokens::{Tokens, Tried},
 };
 
-/// Ends a call that has no record: the event is kept, the caller is told.
+/// Ends a call that has no record: records the event and tells the caller.
 pub(crate) async fn early(
     context: &Context,
     responder: Responder,
@@ -55,7 +55,7 @@ pub(crate) async fn early(
     responder.refuse(refusal, None);
 }
 
-/// What an event says of a brokered call.
+/// The audit event for a brokered call.
 pub(crate) fn event_of(kind: AuditKind, responder: &Responder, brokered: &Brokered) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
     event.tenant = Some(brokered.identity.chain.tenant().clone());
@@ -73,7 +73,7 @@ pub(crate) fn event_of(kind: AuditKind, responder: &Responder, brokered: &Broker
     event
 }
 
-/// A policy decision as the audit keeps it.
+/// A policy decision as it is audited.
 pub(crate) fn decision_json(decision: &Decision) -> Option<serde_json::Value> {
     serde_json::to_value(decision).ok()
 }
@@ -83,12 +83,12 @@ pub(crate) fn decision_json(decision: &Decision) -> Option<serde_json::Value> {
 pub(crate) struct Refused<'a> {
     pub(crate) refusal: Refusal,
     pub(crate) decision: Option<&'a Decision>,
-    /// With the code, what becomes of the call.
+    /// What becomes of the call, together with the code.
     pub(crate) cause: Cause,
 }
 
 impl<'a> Refused<'a> {
-    /// A refusal whose code says what becomes of the call.
+    /// A refusal whose code alone decides what becomes of the call.
     pub(crate) const fn of(refusal: Refusal, decision: Option<&'a Decision>) -> Self {
         Self { refusal, decision, cause: Cause::Code }
     }
@@ -122,7 +122,7 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
         state_of(context, &responder, record.as_ref()),
         transitions::Refused { prospect, is_own, is_ending },
     );
-    // What ends a claim or an approval is recorded with that end; and of one obstacle the chain says once that it was in the way.
+    // The end of a claim or an approval is recorded with that end; and an obstacle is recorded in the chain once.
     let is_told_again = prospect == Prospect::Retry && stage.built.deferrals > 0;
     if !is_told_again && !matches!(action, AfterRefusal::Release | AfterRefusal::EndApproval) {
         context.note(event.clone()).await;
@@ -197,18 +197,17 @@ async fn recorded_call(
     }
 }
 
-/// How the call stands that is refused.
+/// The state of the call that is refused.
 fn state_of(outcomes: &Outcomes, responder: &Responder, record: Option<&EffectRecord>) -> State {
     match record {
         Some(record) => outcomes.state_of(record),
-        // Only what this call has claimed is its to return: the key may be another's, who is about to use it.
+        // Only a key that this call claimed may be released: it may be another call's, which is about to use it.
         None if responder.has_record() => State::Claimed,
         None => State::Absent,
     }
 }
 
-/// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
-/// is tried again.
+/// Whether to raise an alarm because an approved call gets no credential: each time if that ends it, once if it is tried again.
 fn is_alarming(tokens: &Tokens, stage: &Brokered, refusal: &Refusal, cause: Cause) -> bool {
     let Some(resumed) = &stage.built.resumed else { return false };
     let Cause::Credential(remedy @ (Remedy::Operator | Remedy::None)) = cause else { return false };
@@ -222,13 +221,13 @@ fn is_alarming(tokens: &Tokens, stage: &Brokered, refusal: &Refusal, cause: Caus
     true
 }
 
-/// The ledger stopped while it kept what happens to the call: that may be kept, and the one who takes it up from there goes on.
+/// The ledger stopped during the commit: it may have been recorded, and the process that takes it up continues.
 pub(crate) fn uncertain(mut responder: Responder, error: &LedgerError) {
     responder.detach_record();
     responder.refuse(ledger_refusal(error), None);
 }
 
-/// What a client is told that repeats a call which operators decided to send again, and which cannot be sent now. Never "not executed".
+/// The refusal for a client that repeats a re-armed call which cannot be sent now. Never "not executed".
 fn of_rearmed(refusal: Refusal, prospect: Prospect) -> Refusal {
     let message = if prospect == Prospect::End {
         format!(
@@ -245,7 +244,7 @@ fn of_rearmed(refusal: Refusal, prospect: Prospect) -> Refusal {
     told
 }
 
-/// An approved call that cannot run now: it waits on, or its approval is void.
+/// An approved call that cannot run now: it waits on, or its approval becomes void.
 async fn under_approval(context: &Context, call: Call<Brokered>, refused: OfRecorded) {
     let Call { mut responder, stage } = call;
     let OfRecorded { action, mut event, refusal, .. } = refused;
@@ -262,7 +261,7 @@ async fn under_approval(context: &Context, call: Call<Brokered>, refused: OfReco
     if action == AfterRefusal::AwaitCaller
         && context.tokens.lacks(record.record_id, tried, approval.expires_at)
     {
-        // Its caller may not ask: anyone who tells callers reads of it there.
+        // Its caller may not be polling: this event is what the notifier reads.
         event.kind = AuditKind::AwaitsCredential;
         event.approval_id = Some(approval.approval_id.clone());
         event.note = None;
@@ -276,7 +275,7 @@ async fn under_approval(context: &Context, call: Call<Brokered>, refused: OfReco
     wait_on(context, responder, &record, &approval).await;
 }
 
-/// An approved call that cannot run as it was approved: its approval ends.
+/// An approved call that cannot run as approved: its approval ends.
 async fn end_approval(
     context: &Context,
     responder: Responder,
@@ -286,11 +285,11 @@ async fn end_approval(
     refusal: Refusal,
 ) {
     if event.kind == AuditKind::Security {
-        // The end of the approval is an event of its own kind.
+        // The end of the approval is an event of another kind.
         context.note(event.clone()).await;
     }
     let expired = refusal.code == ErrorCode::ApprovalExpired;
-    // Shown to the one who may see the approval, the caller included: nothing that only the log may know.
+    // Shown to those who may see the approval, the caller included: nothing that only the log may contain.
     let reason = format!("{}: {}", refusal.code, refusal.message);
     let end = if expired { ApprovalState::Expired } else { ApprovalState::Void { reason } };
     let ended = match context.ledger.end_approval(approval, end, event).await {
@@ -303,13 +302,13 @@ async fn end_approval(
     context.approvals.moved(&ended);
     context.approvals.count_ended(if expired { "expired" } else { "void" }, approval);
     if record.unknown.is_some() {
-        // Its first arm may have had an effect: what is known of that is its end.
+        // Its first arm may have had an effect: its end is what is known of that.
         return responder.finish(recorded::now(context, record).await);
     }
     let told = if expired {
         recorded::denied(ErrorCode::ApprovalExpired)
     } else if refusal.code == ErrorCode::ModeUpgraded || refusal.code.lacks_credential() {
-        // That the call has become stronger is said as such (TM-15), and so is that it gets no credential.
+        // Two causes are named as such: that the call has become stronger (TM-15), and that it gets no credential.
         refusal
     } else {
         recorded::void().with_detail(&refusal)
@@ -317,7 +316,7 @@ async fn end_approval(
     responder.refuse(told, None);
 }
 
-/// An approved call whose caller has to come back with a new token (TM-17): anyone who asks at this moment is told so, and the call waits on.
+/// An approved call that needs a new token of its caller (TM-17): those who ask now are told so, and the call waits on.
 fn wait_for_caller(
     context: &Context,
     responder: Responder,
@@ -327,11 +326,11 @@ fn wait_for_caller(
     context.routes.approval_over(&approval.approval_id);
     let call_id = responder.call_id.clone();
     responder.refuse(refusal, None);
-    // That was no end of the call: anyone who asks next is told from the ledger how it stands.
+    // The call has not ended: those who ask next get its state from the ledger.
     context.registry.forget(&call_id);
 }
 
-/// An approved call waits on, and is tried again; unless it has ended meanwhile, and then its end is told.
+/// An approved call waits on and is tried again; if it has ended meanwhile, its end is reported.
 pub(crate) async fn wait_on(
     context: &Context,
     responder: Responder,
@@ -341,7 +340,7 @@ pub(crate) async fn wait_on(
     context.routes.retry_later(&approval.approval_id);
     match recorded::now(context, record).await {
         Answer::Held(held) => responder.park(*held),
-        // Somebody else works on it, and tells; if that is another node, the ledger does.
+        // Another task works on it and reports; if it is on another node, the ledger is polled.
         Answer::InProgress(_) => {
             if context.ledger.store().is_shared() {
                 drop(context.watch(record));

@@ -1,8 +1,8 @@
-//! Retries: how a call is sent once more, and with what.
+//! Retries: how a call is sent again, and with what.
 //!
-//! Owns the way back to the gate, and what is kept of a call whose earlier try is recorded; when that is safe is in
-//! [`crate::lifecycle::transitions`]. Invariant I1: a keyed token goes out again only while its target still knows it, looked at before each
-//! step and before the first byte.
+//! Owns the way back to the gate, and what is kept of a call whose earlier attempt is recorded; [`crate::lifecycle::transitions`] says when
+//! that is safe. Invariant I1: a keyed token goes out again only while its target still knows it, which is checked before each step and
+//! before the first byte.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,12 +28,12 @@ use crate::{
     stages::parked::{envelope_of, parked_of},
 };
 
-/// How often a call is tried again where its contract makes that safe.
+/// How often a call is retried where its contract makes that safe.
 const RETRIES_MAX: u32 = 2;
 /// The pause before a retry, in milliseconds; doubles with each.
 const RETRY_PAUSE_MS: u64 = 50;
 
-/// What goes out again is only sent while its target still knows the token: its commit may have taken long.
+/// The deadline for a call that goes out again: no later than its target forgets the token, since the commit may take long.
 pub(crate) fn within_window(
     ledger: &Ledger,
     brokered: &Brokered,
@@ -47,14 +47,14 @@ pub(crate) fn within_window(
     closes.map_or(deadline, |closes| deadline.min(closes))
 }
 
-/// Whether tries and latency budget are left for sending a call once more.
+/// Whether attempts and latency budget are left for a retry.
 pub(crate) fn has_tries(brokered: &Brokered) -> bool {
     let due = Instant::now() + pause_before(brokered.built.retries);
     brokered.built.retries < RETRIES_MAX
         && brokered.built.deadline.is_some_and(|deadline| deadline > due)
 }
 
-/// Sends a keyed call again with the same token: through the gate, since every try needs a permit of its own.
+/// Sends a keyed call again with the same token: through the gate, since every attempt needs a permit of its own.
 pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, record: EffectRecord) {
     let Call { responder, stage: mut brokered } = call;
     match resumed_of(&context.ledger, record.clone()).await {
@@ -71,12 +71,12 @@ pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, rec
     }
 }
 
-/// The pause before a call is sent once more.
+/// The pause before a retry.
 pub(crate) fn pause_before(retries: u32) -> Duration {
     Duration::from_millis(RETRY_PAUSE_MS.saturating_mul(1_u64 << retries.min(8)))
 }
 
-/// Has a call without an effect go on from its record, where it has one. Says no where that is not open to another try.
+/// Lets a call without an effect continue from its record, if it has one. `false` if the record does not permit another attempt.
 pub(crate) async fn goes_on(
     context: &Context,
     brokered: &mut Brokered,
@@ -92,7 +92,7 @@ pub(crate) async fn goes_on(
     is_open
 }
 
-/// Sends a call again after a pause: through the gate, since every try needs a permit of its own.
+/// Sends a call again after a pause: through the gate, since every attempt needs a permit of its own.
 pub(crate) async fn repeat(context: &Context, call: Call<Brokered>) {
     let Call { responder, stage: mut brokered } = call;
     let retries = brokered.built.retries;
@@ -101,11 +101,11 @@ pub(crate) async fn repeat(context: &Context, call: Call<Brokered>) {
     context.routes.gate(Call { responder, stage: brokered });
 }
 
-/// A client tries again what failed, or what operators have sent again: where an approver edited the arguments, what was approved is
-/// tried, whatever the client sends. That is only what its record is found by (decisions 12 and 21).
+/// A client retries what failed, or what operators re-armed: if an approver edited the arguments, the approved ones are sent, whatever the
+/// client sends, which then only identifies the record (decisions 12 and 21).
 ///
 /// # Errors
-/// A refusal where the contract does not take the arguments any more.
+/// A refusal if the contract no longer accepts the arguments.
 pub(crate) fn as_approved(stage: &mut Brokered, parked: &ParkedCall) -> Result<(), Refusal> {
     let Some(edit) = &parked.edited else { return Ok(()) };
     let args = stage.built.target.validate(&parked.envelope.args)?;
@@ -115,7 +115,7 @@ pub(crate) fn as_approved(stage: &mut Brokered, parked: &ParkedCall) -> Result<(
     Ok(())
 }
 
-/// The approval it failed under is not enough any more: what is decided on is what the client sends. Says whether it sent anything else.
+/// The approval it failed under no longer suffices: what the client sent is decided instead. Returns whether that differs.
 pub(crate) fn as_sent(stage: &mut Brokered) -> bool {
     let Some(args) = stage.built.as_sent.take() else { return false };
     stage.built.args = args;
@@ -136,12 +136,12 @@ pub(crate) fn is_repeated(brokered: &Brokered) -> bool {
     resumed.is_some_and(|resumed| matches!(resumed.record.state, EffectState::Dispatched(_)))
 }
 
-/// What a kept call says of what is sent, with whose tokens, and whose arguments it is.
+/// The binding, the tokens and the edit of a parked call.
 fn said_in(kept: &ParkedCall) -> (RequestBinding, AuthRef, Option<ParkedEdit>) {
     (kept.binding.clone(), call::recorded_auth(kept), kept.edited.clone())
 }
 
-/// What is to be kept of the call: nothing, where what is kept already says what is sent now.
+/// What is to be parked of the call: `None` if what is parked already says what is sent now.
 pub(crate) async fn parked_again(
     ledger: &Ledger,
     responder: &Responder,
@@ -152,10 +152,10 @@ pub(crate) async fn parked_again(
     let kept = match (&record.state, &brokered.built.resumed) {
         (EffectState::Claimed { .. }, _) => None,
         (_, Some(resumed)) => Some(said_in(&resumed.parked)),
-        // A client tries again what failed; its contract may be another one by now.
+        // A client retries what failed; the contract may have changed.
         (_, None) => ledger.parked(record).await.ok().map(|kept| said_in(&kept)),
     };
-    // Anyone who came back did so with another token, and that is the one it runs with.
+    // A caller who came back has a new token, and the call runs with that one.
     let (built, auth) = (&brokered.built, &brokered.identity.auth_ref);
     if kept == Some((brokered.binding.clone(), auth.clone(), built.edited.clone())) {
         return None;

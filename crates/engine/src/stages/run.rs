@@ -1,7 +1,7 @@
 //! Run: what is fixed for the run of a call, and what it has in its context.
 //!
-//! Owns the opening of runs, and what comes into a run's context otherwise than by a result that is recorded for it. Invariant: nothing is
-//! decided before what the call declares is kept, and no run is told another run's result before it has what that brings.
+//! Owns the opening of runs, and what enters a run's context other than by a result that is recorded for it. Invariant: nothing is decided
+//! before the taint that the call declares is recorded, and no run is told another run's result before it has that result's taint.
 
 use std::collections::BTreeSet;
 
@@ -81,8 +81,8 @@ impl ClassLimit {
     }
 }
 
-/// The run as its first call fixed it, with all that it has in its outcomes; the call knows that from here on. What the call leaves out is
-/// as before, within what the agent's classes allow now.
+/// The run as its first call fixed it, with its whole context, whose taint is copied to the call. What the call leaves out stays as it was,
+/// within what the agent's classes allow now.
 pub(crate) async fn open(outcomes: &Outcomes, stage: &mut Brokered) -> Result<RunRecord, Refusal> {
     let wanted = RunRecord {
         key: key_of(stage),
@@ -140,7 +140,7 @@ fn within(known: RunRecord, limit: &ClassLimit) -> RunRecord {
     }
 }
 
-/// The run as it was fixed, where that is what is asked for.
+/// The run as it was fixed, if the request agrees with that.
 fn as_fixed(
     known: RunRecord,
     wanted: &RunRecord,
@@ -174,8 +174,8 @@ fn as_fixed(
     Ok(within(known, limit))
 }
 
-/// Opens the run and, where its caller names one, the session, each with the taint of both: what another run of the session has seen is
-/// in its outcomes.
+/// Opens the run and, if its caller names one, the session, each with the taint of both: what another run of the session has seen is in
+/// this run's context.
 async fn open_in_session(
     outcomes: &Outcomes,
     asked: &RunRequest,
@@ -210,20 +210,20 @@ async fn opened_in_session(
     Ok(RunRecord { taint, ..known })
 }
 
-/// What a result of the call brings into the run's outcomes that was not there when it was decided upon. Nothing is ever taken out of it, so
-/// the rest is there still.
+/// The taint that a result of the call brings into the run's context and that was not there at the decision. Nothing is ever removed from a
+/// context, so the rest is still there.
 pub(crate) fn brings(stage: &Brokered) -> BTreeSet<Taint> {
     stage.built.target.capability.result_taint.difference(&stage.taint).copied().collect()
 }
 
-/// What the result of a dispatched call brings into contexts: all of it, since other runs may be told it too, which have seen less. Of a
-/// read, which nobody else is told, what its run does not have yet.
+/// The taint that the result of a dispatched call brings into contexts: all of it, since it may also be told to other runs, which have seen
+/// less. For a read, which no other run is told, only what its run does not have yet.
 pub(crate) fn brings_as(stage: &Brokered, is_recorded: bool) -> BTreeSet<Taint> {
     if is_recorded { stage.built.target.capability.result_taint.clone() } else { brings(stage) }
 }
 
-/// A call is about to be told what became, or becomes, of `record`: what the result brings comes into its run's outcomes first. The run's
-/// own call that is under way brings it by itself, when its result is recorded, and not if nothing happens.
+/// Before a call is told about `record`: the result's taint enters the context of the call's run first. The run's own call in flight brings
+/// it when its result is recorded, and not if nothing happens.
 pub(crate) async fn tell_of(
     outcomes: &Outcomes,
     responder: &Responder,
@@ -237,8 +237,8 @@ pub(crate) async fn tell_of(
     bring(outcomes, responder, stage, record, taint).await
 }
 
-/// A call that waited for the end of `record` is about to be told it. What stood there as it attached may have ended otherwise since, by
-/// a try of another run; so what counts is what is told. `kept` is the record as it stands now, where that can be read.
+/// Before a call that waited for `record` is told its end. Since it attached, the record may have ended otherwise, by an attempt of another
+/// run, so the answer itself counts. `kept` is the record as it stands now, if that can be read.
 pub(crate) async fn tell_end(
     outcomes: &Outcomes,
     responder: &Responder,
@@ -261,11 +261,11 @@ pub(crate) async fn tell_end(
     bring(outcomes, responder, stage, record, taint).await
 }
 
-/// Whether an end is told in words of the target.
+/// Whether an end contains words of the target.
 fn has_words(end: &Answer, kept: Option<&EffectRecord>) -> bool {
     match end {
         Answer::Finished(_) => true,
-        // Some refusals with this code are in words of ours, which only the record knows.
+        // Some refusals with this code are in our words, which only the record knows.
         Answer::Refused(refused) => {
             refused.refusal.code == ErrorCode::AdapterFailed
                 && kept.is_none_or(|kept| !kept.state.is_settled() || kept.state.has_words())
@@ -291,8 +291,8 @@ async fn bring(
     })
 }
 
-/// Whether the run of a call has what the result of `record` brings without more ado: nothing of a result is told, or recording it brings
-/// it to this very run. A record is of the run of its first try; later tries may be of other runs.
+/// Whether the run of a call gets the taint of `record` anyway: it is told nothing of a result, or recording the result brings it to this
+/// very run. A record belongs to the run of its first attempt; later ones may be of other runs.
 async fn brings_by_itself(
     outcomes: &Outcomes,
     stage: &Brokered,
@@ -308,7 +308,7 @@ async fn brings_by_itself(
             record.attempts == 0 && record.unknown.is_none() && record.run_id == stage.run.run_id
         }
         EffectState::PendingApproval { .. } | EffectState::Approved { .. } => {
-            // What waits is kept as the call of the run that it is sent for. If it is gone, it is as if it were another one's.
+            // A parked call belongs to the run that it is sent for. If it cannot be read, it counts as that of another run.
             match outcomes.ledger.parked(record).await {
                 Ok(parked) => record.unknown.is_none() && parked.run.run_id == stage.run.run_id,
                 Err(error) if error.is_transient() => {

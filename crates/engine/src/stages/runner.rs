@@ -1,6 +1,6 @@
 //! What a worker does with a call: its stage, under its span, then on to the next.
 //!
-//! Owns where each stage's outcome goes. What has to wait goes on in a task of the registry, so that a mailbox never stands still.
+//! Owns where each stage's outcome goes. What has to wait continues in a task of the registry, so that a mailbox is never blocked.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let Call { mut responder, stage } = call;
     let span = stage_span(&responder.span, Stage::Build);
     let active = context.current.active();
-    // Of a tool that exists, also where it is outside the caller's surface: what the caller calls it is no name to count by.
+    // Only if the tool exists, even outside the caller's surface: metrics must not count by the caller's text.
     let known = CapabilityId::from_tool_name(&stage.submission.tool).ok();
     responder.asked.known =
         known.filter(|id| active.catalog.resolve(stage.caller.tenant(), id).is_some());
@@ -37,7 +37,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     match built {
         Ok(built) => {
             let id = &built.target.capability.id;
-            // Not before it is known: an unknown name is the caller's text.
+            // Only once it is known to exist: an unknown name is the caller's text.
             let tool = id.tool_name();
             record_call(
                 &responder.span,
@@ -89,7 +89,7 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     }
 }
 
-/// What an event says of the caller of a call that was not brokered.
+/// The audit event for the caller of a call that was not brokered.
 fn refused_of(directory: &Directory, caller: &Caller) -> AuditEvent {
     let (chain, proof, audiences) = match caller {
         Caller::Verified(caller) => (caller.chain(), caller.proof(), caller.several_audiences()),

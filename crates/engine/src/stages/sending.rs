@@ -1,8 +1,8 @@
 //! Sending: the adapter is called with the credential of its dispatch.
 //!
-//! Owns the call. Not here: tries that need a permit of their own, which `retry` owns. Invariants: nothing is sent with a credential that
-//! has expired; a call waits for nothing between the commit that allows it and the adapter; and what a target answers with an error counts
-//! as its contract says, no matter who the adapter is.
+//! Owns the call. Not here: attempts that need a permit of their own, which `retry` owns. Invariants: nothing is sent with an expired
+//! credential; nothing is awaited between the commit that allows a call and the adapter; and a target's error answer counts as its contract
+//! says, whatever the adapter.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -23,34 +23,34 @@ use crate::{
     registry::Registry, stages::credential::Proof,
 };
 
-/// How much longer than its deadline an adapter may take to say that it is over, in milliseconds.
+/// How long after its deadline an adapter may still report that it timed out, in milliseconds.
 const GRACE_MS: u64 = 1_000;
-/// The same for one that goes on listening, and so says nothing.
+/// The same for one that keeps listening and so reports nothing.
 const GRACE_LISTENING_MS: u64 = 100;
 
-/// What a call is sent with, in hand before its dispatch.
+/// What a call is sent with, obtained before its dispatch.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) lease: Lease,
     pub(crate) proof: Proof,
     pub(crate) seat: SessionLease,
     pub(crate) deadline: Instant,
-    /// The answer that it gets from the cache, and nothing is sent.
+    /// The cached answer to return instead of sending.
     pub(crate) remembered: Option<Arc<Remembered>>,
 }
 
-/// What came of calling the adapter.
+/// The result of calling the adapter.
 #[derive(Debug)]
 pub(crate) struct Called {
     pub(crate) outcome: AdapterOutcome,
-    /// The task that may still hear an answer.
+    /// The task that may still get an answer.
     pub(crate) late: Option<JoinHandle<Option<AdapterOutcome>>>,
-    /// With what it was sent, less the credential itself.
+    /// What it was sent with, less the credential itself.
     pub(crate) proof: Proof,
 }
 
-/// Calls the adapter. Its panic is an unknown outcome and not ours. What does not end in its time goes on in a task of its own, which is
-/// returned: what it answers after all is evidence still.
+/// Calls the adapter. A panic in it is an unknown outcome. A call that does not end in time continues in a task of its own, which is
+/// returned: its late answer is still evidence.
 pub(crate) async fn call(
     context: &Context,
     brokered: &Brokered,
@@ -97,7 +97,7 @@ pub(crate) async fn call(
     let (outcome, late) = match tokio::time::timeout(limit, &mut invoking).await {
         Ok(Ok(Some(outcome))) => (outcome, None),
         Ok(Ok(None)) => {
-            // The tool was not asked, so its breaker hears nothing.
+            // The tool was not called, so its breaker is not told.
             let reason = "its time, or its credential's, ran out before it was sent".to_owned();
             let outcome = AdapterOutcome::NotExecuted(AdapterError::Unavailable(reason));
             return Called { outcome, late: None, proof };
@@ -115,7 +115,7 @@ pub(crate) async fn call(
     Called { outcome, late, proof }
 }
 
-/// For how long an answer is listened for that is late: only where a record waits for it, and while not too many others are late.
+/// How long a late answer is awaited: only if a record waits for it, and not too many others are late.
 fn listening_ms(context: &Context, brokered: &Brokered) -> u64 {
     let may_have_acted = brokered.built.target.capability.is_write_class();
     let is_heard = may_have_acted && context.late.available_permits() > 0;
@@ -136,7 +136,7 @@ fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
     placet_telemetry::trace::adapter_span(&tracing::Span::current(), &fields)
 }
 
-/// The trace headers of a span, as the contract lets the adapter have them.
+/// The trace headers of a span, as far as the contract lets the adapter have them.
 pub(crate) fn trace_headers(span: &tracing::Span, contract: &Contract) -> TraceHeaders {
     let tracestate = || placet_telemetry::trace::tracestate_of(span);
     TraceHeaders {

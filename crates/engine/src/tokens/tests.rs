@@ -101,7 +101,7 @@ fn who_came_back_stays_for_every_try_also_where_nothing_is_exchanged() {
         assert!(renewed.tokens.is_none(), "a token is kept only where it is needed");
     }
     assert!(kept.kept.lock().known.is_empty());
-    // What came back later is not lost to a try with what came before.
+    // A token that came later is not lost to an attempt with an earlier one.
     kept.renew(record(1), &identity(3_000, None), false);
     assert!(!kept.lacks(record(1), Tried::of(&back), UNTIL));
     assert!(kept.renewed(record(1)).is_some());
@@ -116,7 +116,7 @@ fn a_copy_of_a_token_goes_with_the_last_call_that_needs_it() {
     let pair = CallTokens { actor: Some(token("agent", 1_000)), ..tokens("shared") };
     kept.keep(&acme, record(1), &pair);
     kept.keep(&acme, record(2), &pair);
-    // Said again for the same call it counts once.
+    // Kept again for the same call, it counts once.
     kept.keep(&acme, record(2), &pair);
     assert_eq!(kept.kept.lock().known.len(), 2);
     kept.forget(record(1));

@@ -1,4 +1,4 @@
-//! Connections to a server that says again whatever it was ever shown.
+//! Connections to a server that echoes everything it was ever sent.
 
 use parking_lot::Mutex;
 
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::*;
 use crate::adapters::known_secrets::KnownSecrets;
 
-/// A server: what it was shown, and in which way it says it.
+/// A server: what it was sent, and how it echoes it.
 #[derive(Debug, Default)]
 struct Parrot {
     shown: Mutex<Vec<String>>,
@@ -173,7 +173,7 @@ async fn call(
     adapter.invoke(dispatch, conditions).await
 }
 
-/// Nothing of it, also not the half of one.
+/// Contains no part of the secret, not even half of it.
 fn is_clean(said: &str) -> bool {
     let ends = ["alice", "bob"].map(|name| Digest::of(name.as_bytes()).to_string());
     let parts = ends.iter().flat_map(|end| [end.split_at(20).0, end.split_at(40).1]);

@@ -1,4 +1,4 @@
-//! The table, gone through whole: every state with everything that can happen to it.
+//! The whole table: every state with every event.
 
 use placet_adapter::outcome::{Answer, Rejection};
 use placet_types::contract::not_executed::ErrorAnswer;
@@ -14,7 +14,7 @@ const CLASSES: [Class; 4] = [
 const KEYED: Class = Class::Keyed { window_ms: 60_000 };
 const BOTH: [bool; 2] = [false, true];
 
-/// Every way in which a call that was sent can stand.
+/// Every possible [`Sent`].
 fn all_sent() -> Vec<Sent> {
     let mut all = Vec::new();
     for class in CLASSES {
@@ -210,7 +210,7 @@ fn a_keyed_call_without_an_answer_waits_for_nobody_who_is_gone() {
     assert_eq!(after(Answered { is_listening: true, ..answered }), AfterAnswer::Settle);
     assert_eq!(after(Answered { is_ending: true, ..answered }), AfterAnswer::Leave);
     assert_eq!(after(Answered { is_recovered: true, ..answered }), AfterAnswer::Defer);
-    // That nothing happened is an outcome for the caller who waits; the one who took it over goes on trying.
+    // To a waiting caller "nothing happened" is an outcome; a recovering process keeps trying.
     let unreachable = Answered { reply: Reply::Unreachable, ..answered };
     assert_eq!(after(unreachable), AfterAnswer::Settle);
     assert_eq!(after(Answered { is_recovered: true, ..unreachable }), AfterAnswer::Defer);
@@ -263,7 +263,7 @@ fn not_found_is_conclusive_only_once_it_is_settled() {
                 Probed { found: Some(&Probe::NotFound), is_settled: false, after_unknown, may_ask };
             assert_ne!(step(state, early), AfterProbe::DidNotHappen);
             let settled = step(state, Probed { is_settled: true, ..early });
-            // Of a record that is open the ledger knows itself that an earlier attempt is not spoken for.
+            // For an open record the ledger itself knows that an earlier attempt is unaccounted for.
             let wanted = state != State::Indeterminate || !after_unknown;
             assert_eq!(settled == AfterProbe::DidNotHappen, wanted, "{state:?} {after_unknown}");
             let committed = Probe::Committed(Answer::default());

@@ -81,7 +81,7 @@ fn what_is_wrong_with_one_call_is_that_calls_error() {
     ]);
     let invalid = Some(ErrorCode::ValidationError);
     let codes: Vec<Option<ErrorCode>> = places.iter().map(code).collect();
-    // What is none of the caller's tools is the engine's to refuse.
+    // A tool that is not the caller's is refused by the engine.
     assert_eq!(codes, [invalid, invalid, invalid, Some(ErrorCode::ToolNotFound), None, None]);
     assert_eq!(places[4].tool, "t__nowhere");
     assert!(places.iter().all(|place| !matches!(place.step, Step::CopyOf(_))), "{places:?}");
@@ -136,7 +136,7 @@ fn what_is_no_batch_is_refused_as_a_whole() {
 }
 
 proptest! {
-    /// Places keep their order; of equal calls the first is made; at most so many are made; one that takes control is made alone.
+    /// Places keep their order; of equal calls the first is made; no more than the limit are made; one that takes control is made alone.
     #[test]
     fn every_mixture_of_calls_keeps_the_rules(
         mixture in prop::collection::vec((0_usize..5, 0_u8..3), 1..24),

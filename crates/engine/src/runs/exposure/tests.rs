@@ -1,4 +1,4 @@
-//! What results change about a run, in every order.
+//! What results change about a run, in any order.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,10 +8,11 @@ use serde_json::json;
 use super::*;
 use crate::runs::offer::tools_of;
 
-/// Names that results add and remove: tools of the run, some under their own names, one of a name that is taken, and one that is none.
+/// Names that results add and remove: tools of the run, some under their own names, one with a name that is taken, and one that does not
+/// exist.
 const NAMES: [&str; 6] = ["a", "t__b", "x.y", "x_y", "loader", "nowhere"];
 
-/// Plain tools, those that have to be asked for, two with the same name for function calling, and the one whose results are read.
+/// Plain tools, those that have to be asked for, two with the same name for function calling, and the one that returns the changes.
 fn tools() -> Tools {
     let plain =
         json!({ "mode": "read_only", "effect": "none", "input_schema": { "type": "object" } });
@@ -79,7 +80,7 @@ proptest! {
                 continue;
             }
             prop_assert!(!add.contains("nowhere"));
-            // Removing what there is not is nothing; what is added and removed at once is added.
+            // Removing an absent tool does nothing; one that is both added and removed is added.
             let mut wanted: BTreeSet<String> = before.difference(&full(&remove)).cloned().collect();
             wanted.extend(full(&add));
             prop_assert_eq!(&after, &wanted);

@@ -93,13 +93,13 @@ fn the_code_says_whether_an_operator_has_to_repair_it_or_the_caller_is_refused()
     let code = |error: AdapterError, kind| unavailable(&error, kind).code;
     for kind in [CredentialKind::StaticSecret, CredentialKind::ClientCredentials] {
         assert_eq!(code(unknown(), kind), ErrorCode::CredentialMisconfigured, "{kind:?}");
-        // The call may ask for what the credential is not for.
+        // The call may ask for more than the credential permits.
         assert_eq!(code(forbidden(), kind), ErrorCode::CredentialRefused, "{kind:?}");
     }
     let exchanged = CredentialKind::TokenExchange;
     assert_eq!(code(unknown(), exchanged), ErrorCode::CredentialRefused);
     assert_eq!(code(forbidden(), exchanged), ErrorCode::CredentialRefused);
-    // Before there is a call, no caller has a part in it.
+    // Before there is a call, no caller is involved.
     for error in [unknown(), forbidden()] {
         assert_eq!(unreached(error).code, ErrorCode::CredentialMisconfigured);
     }
@@ -131,7 +131,7 @@ fn what_no_header_can_hold_is_not_sent_and_the_version_before_it_may_be() {
         assert_eq!(sent(live(odd, Some("before")), &http), of("before", None), "{odd:?}");
         assert_eq!(sent(live("now", Some(odd)), &http), of("now", None), "{odd:?}");
         assert_eq!(sent(live(odd, Some(odd)), &http), None, "{odd:?}");
-        // As a variable of its environment, a child may have it.
+        // A child may have it as an environment variable.
         assert_eq!(sent(live(odd, Some("before")), &child), of(odd, Some("before")), "{odd:?}");
     }
     assert_eq!(sent(live("a key\t~!", Some("b")), &http), of("a key\t~!", Some("b")));
