@@ -1,7 +1,7 @@
-//! Arranging something besides single decisions: a standing grant, a break-glass record, a freeze, a delegation, a revocation.
+//! Arrangements other than single decisions: a standing grant, a break-glass record, a freeze, a delegation, a revocation.
 //!
-//! Owns what can be arranged and who has to agree to it. Whether the caller may at all is Cedar's answer; for how long, and how many at a time, is
-//! [`crate::entry_draft`]'s; a standing grant is proposed by [`crate::grant_proposal`].
+//! Owns what can be arranged and who has to agree to it. Cedar decides whether the caller may at all; [`crate::entry_draft`] limits for how
+//! long, and how many may be open; [`crate::grant_proposal`] proposes standing grants.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -29,7 +29,7 @@ impl Approvals {
     /// Arranges something: a standing grant, a break-glass record, a freeze, a delegation, a revocation.
     ///
     /// # Errors
-    /// [`Refusal`] when policy does not let the caller, or it goes beyond a limit.
+    /// [`Refusal`] when policy does not permit it, or it exceeds a limit.
     pub async fn arrange(
         self: &Arc<Self>,
         caller: &VerifiedCaller,
@@ -67,7 +67,7 @@ impl Approvals {
             }
         };
         let requirement = match body.kind() {
-            // One other person; who, Cedar says.
+            // One other person; Cedar decides who.
             DirectiveKind::BreakGlass => Requirement::new(BTreeMap::new(), 1, request.lasts_ms),
             // Nobody has to agree.
             DirectiveKind::Grant
@@ -113,7 +113,7 @@ fn check_delegation(
     }
     let directory = &service.policies().directory;
     let colleague = directory.user(caller.tenant(), &delegation.to);
-    // Nobody else decides: a delegation to a name that is misspelt would silently not count.
+    // There is no further vote, so a delegation to a misspelt name would silently have no effect.
     let Some(colleague) = colleague else {
         return Err(invalid("/arrange/to", "is nobody in the directory"));
     };
@@ -123,7 +123,7 @@ fn check_delegation(
     if delegation.groups.is_empty() {
         return Err(invalid("/arrange/groups", "must name at least one of your groups"));
     }
-    // Their own groups alone: what was handed over to them is not theirs to hand on.
+    // Only their own groups: a duty delegated to them cannot be delegated further.
     let own = reviewer::groups_of(service, caller);
     match delegation.groups.iter().find(|group| !own.contains(*group)) {
         Some(other) => {

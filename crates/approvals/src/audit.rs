@@ -1,6 +1,6 @@
-//! What the audit says of approvals and of arrangements.
+//! Audit events of approvals and arrangements.
 //!
-//! Owns which fields an event has. Keeps nothing itself.
+//! Owns which fields an event has. Records nothing itself.
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -9,7 +9,7 @@ use placet_ledger::{
     record::EffectRecord,
 };
 
-/// An event of an approval that moves by itself.
+/// An event of an approval that moves without a decision.
 fn of_approval(kind: AuditKind, approval: &ApprovalRecord) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
     event.tenant = Some(approval.chain.tenant().clone());
@@ -22,7 +22,7 @@ fn of_approval(kind: AuditKind, approval: &ApprovalRecord) -> AuditEvent {
     event
 }
 
-/// An event of an approval that the caller does something with: it is the asking tenant's, no matter of which tenant the caller is.
+/// An event of an approval that the caller acts on: it belongs to the asking tenant, whatever the caller's tenant.
 pub(crate) fn of_decision(
     kind: AuditKind,
     caller: &VerifiedCaller,
@@ -30,7 +30,7 @@ pub(crate) fn of_decision(
 ) -> AuditEvent {
     let mut event = of_approval(kind, approval);
     event.chain = Some(caller.chain());
-    // What else an external approver's token is for is the business of their own tenant.
+    // The other audiences of an external approver's token concern only their own tenant.
     if caller.tenant() == approval.chain.tenant() {
         event.audiences = caller.several_audiences();
     }
@@ -44,7 +44,7 @@ pub(crate) fn of_end(approval: &ApprovalRecord, record: &EffectRecord) -> AuditE
     event
 }
 
-/// An event of the next group being asked.
+/// An event for asking the next group.
 pub(crate) fn of_escalation(approval: &ApprovalRecord) -> AuditEvent {
     let mut event = of_approval(AuditKind::Escalated, approval);
     let next = usize::try_from(approval.escalated).ok();

@@ -1,6 +1,6 @@
-//! What the approval service asks of the engine: the calls are the engine's, the approvals are decided here.
+//! What the approval service needs of the engine: the engine owns the calls, approvals are decided here.
 //!
-//! Owns the one way back. Invariant: nothing in here sends a call; an approved call passes the gate again before it runs.
+//! Owns the only way back to the engine. Invariant: nothing in here sends a call; an approved call passes the gate again before it runs.
 
 use std::fmt;
 
@@ -20,25 +20,25 @@ use placet_types::{
 /// The calls that approvals are about.
 #[async_trait]
 pub trait Calls: fmt::Debug + Send + Sync {
-    /// Enough people agreed, or nobody is asked any more: the call may run.
+    /// The call may run: enough people agreed, or approval is no longer required.
     async fn approved(&self, approval: &ApprovalRecord);
 
-    /// An approval came to nothing here: those who wait for its call are told how it ended.
+    /// An approval ended here without success: the waiters of its call are told how it ended.
     async fn ended(&self, approval: &ApprovalRecord, record: &EffectRecord);
 
-    /// An approval is over, here or on another node: nothing is kept for its call any more.
+    /// An approval has ended, here or on another node: drop what is kept for its call.
     fn over(&self, approval: &ApprovalRecord);
 
-    /// What was to be done with an approved call failed: it is taken up again later.
+    /// Handling an approved call failed: it is taken up again later.
     fn retry_later(&self, approval_id: &ApprovalId);
 
     /// Whether the target of a held call cannot be reached now.
     fn is_unreachable(&self, approval: &ApprovalRecord) -> bool;
 
-    /// Further revocations are in force: what is kept for their subjects is dropped.
+    /// Further revocations are in force: drop what is kept for their subjects.
     fn revoked(&self);
 
-    /// Has the active policies decide about a held call as it would run now.
+    /// Has the active policies decide a held call as it would run now.
     ///
     /// # Errors
     /// [`Undecided`] when it would not run as it was held, or nothing can be decided now.
@@ -54,14 +54,14 @@ pub struct HeldCall<'a> {
     pub record: &'a EffectRecord,
     /// The call as it was held.
     pub parked: &'a ParkedCall,
-    /// Other arguments in the place of its own, validated.
+    /// Arguments to use instead of its own, validated.
     pub args: Option<&'a Map<String, Value>>,
 }
 
 /// A held call as it would run now, and what the active policies say about it.
 #[derive(Debug)]
 pub struct Redecided {
-    /// What they say.
+    /// Their verdict.
     pub verdict: Redecision,
     /// The decision, for the records.
     pub decision: Decision,
@@ -74,11 +74,11 @@ pub struct Redecided {
 /// What the active policies say about a held call.
 #[derive(Debug)]
 pub enum Redecision {
-    /// Nobody has to agree.
+    /// No approval is required.
     Permitted,
-    /// These have to agree.
+    /// This approval is required.
     Held(Requirement),
-    /// It is denied, no matter who agrees.
+    /// It is denied, even if approvers agree.
     Denied(DenialKind, ErrorCode),
 }
 
@@ -87,6 +87,6 @@ pub enum Redecision {
 pub enum Undecided {
     /// It is no longer what would run.
     Void(String),
-    /// It cannot be decided about now.
+    /// It cannot be decided now.
     Refused(Refusal),
 }

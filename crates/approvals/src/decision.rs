@@ -1,8 +1,8 @@
 //! Deciding on an approval or on several at once, and withdrawing a held call.
 //!
-//! Owns what a decision does and what a vote records. Invariants: a decision names the digest of what was shown, and is recorded with it; one
-//! that comes late or twice changes nothing and says so; of several decided together each is asked about, counted and recorded by itself; a
-//! call that was sent is not withdrawn: where both are tried at the same moment, the ledger lets only one of them through.
+//! Owns what a decision does and what a vote records. Invariants: a decision names the digest of what was shown, and is recorded with it; a
+//! late or repeated one changes nothing and is reported as such; in a bulk decision each approval is checked, counted and recorded by
+//! itself; a call that was sent is not withdrawn: if both are attempted at the same time, the ledger lets only one of them through.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -31,15 +31,15 @@ use crate::{
     },
 };
 
-/// How long people wait for what is in force in the approval service to be read.
+/// How long a decision waits for the directives in force to be read.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
-/// How often a decision is tried again when another one came first.
+/// How often a decision is tried again when another one was faster.
 pub(crate) const TRIES: usize = 8;
 /// How much of a client's name is recorded.
 const CLIENT_CHARS_MAX: usize = 128;
 
 impl Approvals {
-    /// Takes a person's decision on an approval.
+    /// Records a person's decision on an approval.
     ///
     /// # Errors
     /// [`Refusal`] when the person may not decide, decided before, or was shown something else.
@@ -53,7 +53,7 @@ impl Approvals {
         for _ in 0..TRIES {
             let approval = listing::visible(self, caller, approval_id).await?;
             let capacity = review(self, caller, &approval, action_of(request.decision)).await?;
-            // An external approver names the digest of their part; what the vote counts for is the proposal that it is a part of.
+            // An external approver names the digest of their part; the vote counts for the proposal that it is part of.
             let (named, part) = presentation::digest_for(self, caller, &approval).await?;
             if request.digest != named {
                 return Err(not_counted(&VoteError::Stale));
@@ -77,10 +77,10 @@ impl Approvals {
         Err(crowded())
     }
 
-    /// Withdraws a held call, so that it ends and does not run.
+    /// Withdraws a held call, so that it ends without running.
     ///
     /// # Errors
-    /// [`Refusal`] when policy does not let the caller, or the call was sent or has ended.
+    /// [`Refusal`] when policy does not permit it, or the call was sent or has ended.
     pub async fn withdraw(
         self: &Arc<Self>,
         caller: &VerifiedCaller,
@@ -117,7 +117,7 @@ impl Approvals {
         Err(crowded())
     }
 
-    /// The vote of somebody in a capacity.
+    /// The vote of a caller in a capacity.
     pub(crate) fn vote_of(
         &self,
         caller: &VerifiedCaller,
@@ -126,7 +126,7 @@ impl Approvals {
         reason: &str,
         shown: Digest,
     ) -> Vote {
-        // An external approver's client is the business of their own tenant.
+        // The client of an external approver concerns only their own tenant.
         let client = caller.actor.client().filter(|_| capacity.external_of.is_none());
         let legible = |client: &str| {
             client.chars().filter(|c| !c.is_control()).take(CLIENT_CHARS_MAX).collect()
@@ -150,7 +150,7 @@ impl Approvals {
     }
 }
 
-/// What Cedar is asked of a decision.
+/// The action that Cedar is asked about.
 pub(crate) const fn action_of(choice: VoteChoice) -> ReviewAction {
     match choice {
         VoteChoice::Approve => ReviewAction::Approve,
@@ -158,7 +158,7 @@ pub(crate) const fn action_of(choice: VoteChoice) -> ReviewAction {
     }
 }
 
-/// What the audit says of a decision.
+/// The audit note of a decision.
 pub(crate) fn noted(vote: &Vote) -> String {
     let word = match vote.choice {
         VoteChoice::Approve => "approved",
@@ -168,14 +168,14 @@ pub(crate) fn noted(vote: &Vote) -> String {
         Some(colleague) => format!("{word} for {colleague}"),
         None => word.to_owned(),
     };
-    // By which token an external approver is known is the business of their own tenant.
+    // The token of an external approver concerns only their own tenant.
     match &vote.tenant {
         Some(tenant) => format!("{word} as an external approver of {tenant}"),
         None => format!("{word}{}", vote.with_token()),
     }
 }
 
-/// Refuses anyone who cannot decide on anything here and now.
+/// Refuses callers who cannot decide on anything here and now.
 pub(crate) async fn may_decide_at_all(
     service: &Arc<Approvals>,
     caller: &VerifiedCaller,
@@ -189,7 +189,7 @@ pub(crate) async fn may_decide_at_all(
     may_act_at_all(service, caller, reason, pointer).await
 }
 
-/// Refuses also those whose duty or token is over by what another node has acknowledged.
+/// Also refuses those whose duty or token has ended according to another node.
 async fn may_act_at_all(
     service: &Arc<Approvals>,
     caller: &VerifiedCaller,
@@ -212,14 +212,14 @@ fn voted(caller: &VerifiedCaller, approval: &ApprovalRecord, vote: &Vote) -> Aud
     event
 }
 
-/// Asks Cedar whether the caller may do this, and says in words why not.
+/// Asks Cedar whether the caller may do this; a refusal says why.
 pub(crate) async fn review(
     service: &Approvals,
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
     action: ReviewAction,
 ) -> Result<Capacity, Refusal> {
-    // What is over, or decided by the same person before, is said as such: nothing is given away by it.
+    // That it has ended, or was decided by the same person before, may be said: it gives nothing away.
     if approval.state != ApprovalState::Pending {
         return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
     }
@@ -252,11 +252,11 @@ async fn not_entitled(
 }
 
 impl Approvals {
-    /// Takes one decision on several approvals. Only those are decided together that the same policies hold, of the same operation and with
-    /// arguments of the same shape: the first one that can be seen says which. Each is decided and recorded by itself.
+    /// Takes one decision on several approvals. They must be held by the same policies, be of the same operation and have arguments of the
+    /// same shape: the first visible one sets the standard. Each is decided and recorded by itself.
     ///
     /// # Errors
-    /// [`Refusal`] when nothing can be decided at all. What single approvals are refused for is in the answer.
+    /// [`Refusal`] when nothing can be decided at all. Refusals of single approvals are in the answer.
     pub async fn decide_bulk(
         self: &Arc<Self>,
         caller: &VerifiedCaller,
@@ -289,7 +289,7 @@ impl Approvals {
     }
 }
 
-/// What is equal of all approvals that are decided together.
+/// What all approvals of a bulk decision have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Kind {
     capability: CapabilityId,
@@ -297,8 +297,8 @@ struct Kind {
     shape: BTreeSet<String>,
 }
 
-/// The digest of what the caller is shown of an approval, and what of it has to be equal to be decided together: nothing that is masked
-/// for them, and no policy that they are not told of.
+/// The digest of what the caller is shown of an approval, and what of it must be equal for a bulk decision: no value that is masked for the
+/// caller, and no policy that is hidden from them.
 async fn shown_of(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -326,7 +326,7 @@ async fn one_of(
 ) -> Result<ApprovalView, Refusal> {
     let approval = listing::visible(service, caller, &item.approval_id).await?;
     let (shown, own) = shown_of(service, caller, &approval).await?;
-    // What somebody was not shown is compared with nothing.
+    // What the caller was not shown is not compared.
     if item.digest != shown {
         return Err(not_counted(&VoteError::Stale));
     }
@@ -348,7 +348,7 @@ async fn one_of(
     service.decide(caller, &item.approval_id, decision).await
 }
 
-/// The places of a value and what kind of thing stands there; the items of a list count as one.
+/// The paths of a value and the type at each; the items of a list count as one.
 fn shape_of(value: &Value, place: &str, shape: &mut BTreeSet<String>) {
     let kind = match value {
         Value::Null => "null",

@@ -1,7 +1,7 @@
-//! One approval with everything its approvers are shown: the frozen evidence, what the caller may do, what became of the call.
+//! One approval with all that its approvers are shown: the frozen evidence, what the caller may do, what became of the call.
 //!
-//! Owns the words in which somebody is told why they cannot decide. Invariant: nothing that a schema marks sensitive leaves here, neither
-//! in the arguments nor in the result.
+//! Owns the words that tell a caller why they cannot decide. Invariant: nothing that a schema marks sensitive is shown, neither in the
+//! arguments nor in the result.
 
 use serde_json::Value;
 
@@ -46,11 +46,11 @@ impl Approvals {
             });
         }
         let mut proposal = read(self.ledger.proposal(&approval).await)?;
-        // What is shown is masked; the digests cover the real values.
+        // The values shown are masked; the digests cover the real ones.
         proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
-        // What came into the run's self since is what it went back to them for.
+        // Taint that entered the run's context since is why it went back to them.
         proposal.evidence.taint.extend(&approval.taint);
-        // The key may have been taken by a later call since.
+        // A later call may have taken the key since.
         let record = self.read_record(&approval).await?;
         let record = record.filter(|record| record.call_id == approval.call_id);
         let state = outcome::of(&approval, record.as_ref());
@@ -75,8 +75,8 @@ impl Approvals {
     }
 }
 
-/// What became of the call, with its result as it is kept: anyone who may see what was approved may see what came of it. Whatever they were
-/// not shown of the arguments is not shown in the result either, also once the tool is another one, or gone.
+/// What became of the call, with its recorded result: anyone who may see what was approved may see the result. Arguments that were masked
+/// are masked in the result too, even after the tool has changed or is gone.
 async fn outcome_of(
     service: &Approvals,
     approval: &ApprovalRecord,
@@ -85,12 +85,12 @@ async fn outcome_of(
     may_resolve: bool,
 ) -> OutcomeView {
     if record.state.is_open() || is_provisional(&record.state) {
-        // Anyone who looks at it is told what becomes of it, wherever it runs.
+        // Followed from now on, so that viewers are notified of its end wherever it runs.
         service.sent_calls.begin(approval, !record.state.is_open());
     }
     let (mut output, mut message) = (None, None);
     if let Some(digest) = record.state.result() {
-        // What retention has deleted is not shown any more; nor is a result of which nobody can tell what in it is masked.
+        // Not shown: what retention has deleted, and a result for which it is unknown what must be masked.
         let kept = service.ledger.result(record, digest).await.ok();
         let parked = service.ledger.parked(record).await.ok();
         if let Some((result, parked)) = kept.zip(parked) {
@@ -112,7 +112,7 @@ async fn outcome_of(
     }
 }
 
-/// What the caller may do with an approval, as policy sees it now.
+/// What the caller may do with an approval, according to policy now.
 pub(crate) fn standing_of(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -142,7 +142,7 @@ pub(crate) fn standing_of(
         needs_fresh_auth,
         why_not,
         stands_for: approves.as_ref().and_then(|capacity| capacity.stands_for.clone()),
-        // Whether others still have to agree is the asking tenant's own.
+        // Whether others still have to agree is known only to the asking tenant.
         completes: !external
             && !freezes.iter().any(|freeze| freeze.after_asking)
             && approves

@@ -1,9 +1,8 @@
-//! Other arguments for a held call.
+//! Edited arguments for a held call.
 //!
-//! Owns the way from what an approver typed to a request that people decide on again. Invariants: the new arguments fit the schema and the
-//! policies still hold the call for people with them; anyone who wrote arguments that are not narrower does not count among those who agree;
-//! what the editor was shown masked and left alone keeps its value; the call stays the one its agent asked for, so that the agent's retry
-//! finds it.
+//! Owns the way from what an approver typed to a request that people decide on again. Invariants: the edited arguments fit the schema and
+//! the policies still hold the call with them; an editor whose arguments are not narrower does not count as an approver; what the editor
+//! was shown masked and left alone keeps its value; the call remains the one that its agent made, so that the agent's retry finds it.
 
 use std::sync::Arc;
 
@@ -39,8 +38,8 @@ use crate::{
 };
 
 impl Approvals {
-    /// Puts other arguments in the place of those that people are asked about. Anyone who narrows them agrees by that; anyone who writes
-    /// others does not decide on them. Everybody else decides again.
+    /// Replaces the arguments of a held call. An editor who narrows them thereby agrees; one who widens or changes them cannot decide on
+    /// them. Everyone else decides again.
     ///
     /// # Errors
     /// [`Refusal`] when the person may not edit, was shown something else, the arguments do not fit the tool, or policy denies the call
@@ -63,7 +62,7 @@ impl Approvals {
                 return Err(unchanged(self, caller, &approval).await);
             };
             let next = changed.write(self, caller, &capacity, &approval, &request.reason).await?;
-            // Nothing: it moved on between reading and writing; how, the next look says.
+            // `None`: it moved between reading and writing; read it again.
             if let Some(next) = next {
                 self.decided(&next).await;
                 return Ok(presentation::view_of(&next, outcome::of(&next, None)));
@@ -80,7 +79,7 @@ struct Held {
     proposal: ToolProposalEnvelope,
 }
 
-/// The call with other arguments, decided by the active policies.
+/// The call with edited arguments, decided by the active policies.
 struct Changed {
     args: Map<String, Value>,
     decided: Redecided,
@@ -99,7 +98,7 @@ impl Held {
         Ok(Self { record, parked, proposal })
     }
 
-    /// The call with these arguments: unmasked, validated, decided. Nothing: they are those that people decide on already.
+    /// The call with these arguments: unmasked, validated, decided. `None`: they are the current ones.
     async fn changed(
         self,
         service: &Approvals,
@@ -131,7 +130,7 @@ impl Held {
     }
 }
 
-/// An edit that changes nothing. It is noted: who names masked values, and is told that they are these, has found them out.
+/// An edit that changes nothing. It is audited: an editor who guesses masked values learns by this answer that they are right.
 async fn unchanged(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -154,7 +153,7 @@ fn not_offered(why: impl std::fmt::Display) -> Refusal {
     Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more").with_detail(why)
 }
 
-/// The arguments with the values back that the editor was shown masked, and left so.
+/// The arguments with the values put back that the editor was shown masked and left unchanged.
 fn unmasked(
     target: &Target,
     given: &Map<String, Value>,
@@ -186,7 +185,7 @@ fn unmasked(
 }
 
 impl Changed {
-    /// Keeps the new arguments when people still have to agree to them. Nothing: the approval moved meanwhile.
+    /// Records the edited arguments if approval is still required for them. `None`: the approval moved meanwhile.
     async fn write(
         self,
         service: &Approvals,
@@ -206,7 +205,7 @@ impl Changed {
         let mut envelope = held.parked.envelope.clone();
         envelope.args = args;
         envelope.policy_decision_id = Some(decided.decision.id.clone());
-        // As where it goes back to its approvers: as long as is given now, and never longer than was given at first.
+        // As when it goes back to its approvers: the lifetime that is given now, but never longer than the original one.
         let given_ms = requirement.expires_in_ms.clamp(1_000, LIFETIME_MS_MAX);
         let given_ms = i64::try_from(given_ms).unwrap_or(i64::MAX);
         let mut proposal = ToolProposalEnvelope {
@@ -232,7 +231,7 @@ impl Changed {
     }
 }
 
-/// Who has to agree to the new arguments: people must still be asked, and a weaker answer does not waive what was asked for.
+/// Who has to agree to the edited arguments: approval must still be required, and a weaker requirement does not waive the original one.
 fn required(approval: &ApprovalRecord, decided: &Redecided) -> Result<Requirement, Refusal> {
     if decided.decision.mode_effective > approval.mode {
         return Err(Refusal::new(
@@ -254,11 +253,11 @@ fn required(approval: &ApprovalRecord, decided: &Redecided) -> Result<Requiremen
     if requirement.external_tenants() != approval.external_tenants {
         return Err(not_counted(&VoteError::Elsewhere));
     }
-    // Shown as it will be counted: nothing that was asked before is asked no more.
+    // Shown as it will be counted: no earlier requirement is dropped.
     Ok(approval.requirement.joined(requirement))
 }
 
-/// What the next approvers are shown of it: against what the agent asked for, however often it was edited since.
+/// What the next approvers are shown of it: the difference from what the agent asked for, however often it was edited.
 fn edited_from(
     approval: &ApprovalRecord,
     shown: &ToolProposalEnvelope,

@@ -1,9 +1,9 @@
-//! Ends that no person decided: of an approval that expired or is no longer what would run, and of the call that people agreed to. And what
-//! else is due of an approval: another group is asked because the first ones are silent.
+//! Ends without a decision: of an approval that expired or no longer matches what would run, and of an approved call. Also escalation:
+//! another group is asked because the first ones are silent.
 //!
-//! Owns those ends, and when one is news. When something is due is the pending index's to say; how often that is asked is the engine's.
-//! Invariants: nothing is ended here that was sent; the ledger lets only one of two ends through; each end of a call is told once, and one that
-//! may not be the last as one for the time being.
+//! Owns those ends, and whether they are news. The pending index knows when something is due; the engine decides how often it is checked.
+//! Invariants: nothing that was sent is ended here; of two ends the ledger lets only one through; each end of a call is reported once, and
+//! one that may not be the last is reported as provisional.
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
@@ -19,7 +19,7 @@ use placet_types::{
 use crate::{audit, service::Approvals, views::ApprovalEventKind};
 
 impl Approvals {
-    /// Ends an approval because what was approved is no longer what would run. The reason is shown to those who may see the approval.
+    /// Ends an approval because what was approved no longer is what would run. The reason is shown to those who may see the approval.
     pub async fn void(&self, approval: &ApprovalRecord, record: &EffectRecord, reason: &str) {
         let mut event = audit::of_end(approval, record);
         event.code = Some(ErrorCode::ApprovalVoid);
@@ -48,7 +48,7 @@ impl Approvals {
         }
     }
 
-    /// It has come to light how a call ended whose approval was still open: so did that.
+    /// The end of a call became known while its approval was still open, which ended it too.
     pub async fn called_off(&self, approval_id: &ApprovalId) {
         match self.ledger.store().approval(approval_id).await {
             Ok(Some(ended)) => {
@@ -56,12 +56,12 @@ impl Approvals {
                 self.count_ended("void", &ended);
             }
             Ok(None) => self.pending.forget(approval_id),
-            // The next reading finds it.
+            // The next round finds it.
             Err(error) => self.node.noticed(&error.into()),
         }
     }
 
-    /// An approval that is open, and the record of the call that waits for it; the index follows what was read.
+    /// An open approval, and the record of the call that waits for it; updates the index.
     pub(crate) async fn open(
         &self,
         approval_id: &ApprovalId,
@@ -80,11 +80,11 @@ impl Approvals {
         Ok(record.map(|record| (approval, record)))
     }
 
-    /// Does what is due of an approval: it ends where it has expired, else another group is asked.
+    /// Does what is due for an approval: ends it if it has expired, else escalates it.
     pub async fn act_on(&self, approval_id: &ApprovalId) {
         match self.do_due(approval_id).await {
             Ok(()) => {}
-            // Somebody decided at this moment, or another node did this; the index hears of it.
+            // A decision or another node was faster; the index is updated by that.
             Err(LedgerError::Vote(_) | LedgerError::Store(StoreError::Conflict)) => {}
             Err(error) => {
                 self.node.noticed(&error);
@@ -114,7 +114,7 @@ impl Approvals {
         Ok(())
     }
 
-    /// The call of an approval has come to an end; that its outcome is unknown is one for the time being.
+    /// The call of an approval has ended; an unknown outcome is a provisional end.
     pub fn call_ended(&self, approval: &ApprovalRecord, is_unknown: bool) {
         if self.sent_calls.ends(&approval.approval_id, is_unknown) {
             let now = self.ledger.store().now();
@@ -122,7 +122,7 @@ impl Approvals {
         }
     }
 
-    /// What came of a call is known by now.
+    /// The outcome of a call has become known.
     pub async fn call_resolved(&self, call_id: &ToolCallId) {
         match self.ledger.store().approval_of_call(call_id).await {
             Ok(Some(approval)) if matches!(approval.state, ApprovalState::Consumed { .. }) => {
@@ -134,7 +134,7 @@ impl Approvals {
         }
     }
 
-    /// A call that was under way in a process that has ended goes on in this one, which tells how it ends.
+    /// A call that was in flight in a process that has ended continues in this one, which reports its end.
     pub async fn call_taken_over(&self, record: &EffectRecord) {
         let Some(approval_id) = record.state.approval_id() else { return };
         match self.ledger.store().approval(approval_id).await {
@@ -147,7 +147,7 @@ impl Approvals {
         }
     }
 
-    /// One round: those whose records have ended, here or on another node, are told.
+    /// One round: reports the calls whose records have ended, here or on another node.
     pub async fn tell_call_ends(&self) {
         for approval in self.sent_calls.due() {
             if self.node.is_stopping() || self.node.health().is_ledger_lost() {
@@ -170,7 +170,7 @@ impl Approvals {
     }
 }
 
-/// Whether a record stands at an end that may not be the last one.
+/// Whether a record is in a final state that may still change.
 pub(crate) const fn is_provisional(state: &EffectState) -> bool {
     matches!(state, EffectState::Indeterminate { .. } | EffectState::FailedRetriable { .. })
 }

@@ -1,9 +1,9 @@
-//! Entries of the approval service: who may see them and do what with them, and how they are shown. Standing grants, break-glass records,
+//! Entries of the approval service: who may see them, who may act on them, and how they are shown. Standing grants, break-glass records,
 //! freezes, delegations, revocations.
 //!
-//! Owns their views and the way to Cedar's question. One that somebody may not see answers as one that does not exist; that a freeze holds a
-//! call is no secret to those who may see the call. Invariant: no argument that its schema marks sensitive is in a view, though the digest
-//! that people agree to covers it.
+//! Owns their views and the questions to Cedar. An entry that the caller may not see gets the same answer as one that does not exist; that
+//! a freeze holds a call is no secret to those who may see the call. Invariant: no argument that its schema marks sensitive is in a view,
+//! though the digest that people agree to covers it.
 
 use std::collections::BTreeSet;
 
@@ -39,21 +39,21 @@ use crate::{
 
 /// How many entries are read at a time, at least and at most.
 const READ: std::ops::RangeInclusive<usize> = 64..=256;
-/// How many are looked at for one page, however few of them the caller may see.
+/// How many are read for one page, however few of them the caller may see.
 const LOOKED_MAX: usize = 2_000;
 
 impl Approvals {
     /// A page of the entries that the caller may see.
     ///
     /// # Errors
-    /// [`Refusal`] when the ledger cannot be read, or has no place as that to go on from.
+    /// [`Refusal`] when the ledger cannot be read, or the cursor does not exist.
     pub async fn entries(
         &self,
         caller: &VerifiedCaller,
         wanted: &EntriesQuery,
     ) -> Result<EntriesPage, Refusal> {
         let store = self.ledger.store();
-        // A place that is gone has nothing after it, and a list that silently began again would be read twice.
+        // Nothing follows a cursor that is gone, and a list that silently began again would be read twice.
         if let Some(after) = &wanted.after
             && read(store.directive(after).await)?
                 .is_none_or(|entry| entry.tenant != *caller.tenant())
@@ -142,7 +142,7 @@ pub(crate) fn view_of(
     }
 }
 
-/// The state, and by the clock what it has come to.
+/// The state, adjusted to the current time.
 fn state_of(entry: &Directive, now: Timestamp) -> &'static str {
     match &entry.state {
         DirectiveState::Proposed | DirectiveState::Active if now >= entry.expires_at => "expired",
@@ -187,7 +187,7 @@ pub(crate) fn may(
         });
     }
     let decided_by = deciders(entry);
-    // What stands is never asked of another tenant.
+    // Standing entries never ask external tenants.
     let own = entry.requirement.groups.keys().filter(|group| group.external_tenant().is_none());
     let asked: BTreeSet<GroupId> = own.map(|group| group.group().clone()).collect();
     let person = &caller.actor;
@@ -228,7 +228,7 @@ const fn colleague_of(entry: &Directive) -> Option<&PrincipalId> {
     Some(&delegation.to)
 }
 
-/// What ending an entry before its time is called.
+/// The act that ends an entry before its time.
 pub(crate) const fn ending_of(body: &DirectiveBody) -> DirectiveActKind {
     match body {
         DirectiveBody::Grant(_) => DirectiveActKind::RevokeGrant,
@@ -240,7 +240,7 @@ pub(crate) const fn ending_of(body: &DirectiveBody) -> DirectiveActKind {
     }
 }
 
-/// Asks Cedar; a refusal is kept for the security team.
+/// Asks Cedar; a refusal is recorded as a security event.
 pub(crate) async fn allowed(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -270,8 +270,7 @@ pub(crate) async fn refused(
     Refusal::new(refusal.code, message).with_detail(refusal)
 }
 
-/// What the caller may do with an entry.
-/// Binding is only Cedar's answer when it is done.
+/// What the caller may do with an entry. Only Cedar's answer to the act itself is binding.
 fn standing_of(service: &Approvals, caller: &VerifiedCaller, entry: &Directive) -> EntryStanding {
     let now = service.ledger.store().now();
     let is_over = now >= entry.expires_at;
@@ -300,7 +299,8 @@ fn decides(
         && capacity_on(service, caller, entry, action).is_some_and(|capacity| capacity.is_ok())
 }
 
-/// In which capacity the caller decides on an entry, or which act policy refuses them and why; nothing where nobody is asked about it.
+/// The capacity in which the caller decides on an entry, or the act that policy refuses them and why; `None` where there is nothing to
+/// decide.
 pub(crate) fn capacity_on(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -324,7 +324,7 @@ pub(crate) fn capacity_on(
     Some(capacity.map_err(|refusal| (act, refusal)))
 }
 
-/// Those that hold the call of an approval. None for external approvers: what a tenant arranges is its own.
+/// The freezes that hold the call of an approval. None for external approvers: arrangements concern only their tenant.
 pub(crate) fn freezes_of(
     service: &Approvals,
     caller: &VerifiedCaller,

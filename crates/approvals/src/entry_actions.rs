@@ -1,6 +1,6 @@
-//! What people do with an arrangement: agree or not, end it, review it afterwards.
+//! Acting on an arrangement: agreeing to it or not, ending it, reviewing it afterwards.
 //!
-//! Owns the way from an act to a move of the entry. Who may is Cedar's answer; what an entry may become is the ledger's.
+//! Owns the way from an act to a transition of the entry. Cedar decides who may; the ledger, what an entry may become.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,16 +26,16 @@ use crate::{
     views::{DirectiveAct, DirectiveView},
 };
 
-/// How often an act is tried again when another one, or a use of the grant, came first.
+/// How often an act is tried again when another act, or a use of the grant, was faster.
 const TRIES: u32 = 24;
-/// How much longer it waits before each further try.
+/// How much longer each further attempt waits.
 const PAUSE: Duration = Duration::from_millis(4);
 
 impl Approvals {
     /// Decides on an entry, ends it, or reviews it afterwards.
     ///
     /// # Errors
-    /// [`Refusal`] when policy does not let the caller, or the entry does not move so.
+    /// [`Refusal`] when policy does not permit it, or the entry has no such transition.
     pub async fn act(
         self: &Arc<Self>,
         caller: &VerifiedCaller,
@@ -50,7 +50,7 @@ impl Approvals {
         };
         decision::may_decide_at_all(self, caller, text, pointer).await?;
         for tried in 0..TRIES {
-            // A grant that many calls use is in another revision every moment; anyone who waits a little longer each time gets through.
+            // A busy grant changes its revision all the time; waiting a little longer each time gets the act through.
             tokio::time::sleep(PAUSE.saturating_mul(tried.min(8))).await;
             let entry = entries::visible(self, caller, directive_id).await?;
             let (next, what) = moved(self, caller, &entry, &act).await?;
@@ -64,7 +64,7 @@ impl Approvals {
     }
 }
 
-/// The entry as the act makes it, and what the audit says of that.
+/// The entry after the act, and the audit event for it.
 async fn moved(
     service: &Approvals,
     caller: &VerifiedCaller,

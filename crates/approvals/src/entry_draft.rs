@@ -1,8 +1,8 @@
-//! An entry before it is kept: for how long it lasts, and how much of its kind may be open.
+//! An entry before it is recorded: how long it lasts, and how many of its kind may be open.
 //!
-//! Owns the limits, and keeping an entry with the event that says what happened to it. Invariant: on one node no number of requests at once
-//! enters more than the limits. What other nodes enter is known here after their next reading of the approval service, a second by default: a
-//! limit is overshot by what they enter within that time, and by no more.
+//! Owns the limits, and recording an entry with its event. Invariant: on one node, no number of concurrent requests exceeds the limits.
+//! Entries of other nodes are known here after the next reading, by default within a second: a limit is exceeded at most by what they add
+//! within that time.
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -30,22 +30,22 @@ use crate::{
     views::DirectiveRequest,
 };
 
-/// How long before it begins something can be entered, in milliseconds: a year and a day.
+/// How long before it begins an entry can be made, in milliseconds: a year and a day.
 const AHEAD_MS_MAX: i64 = 366 * 86_400_000;
-/// The shortest time that something is arranged for, in milliseconds: less is over before anybody can agree.
+/// The shortest duration of an entry, in milliseconds: a shorter one would end before anyone could agree.
 const LASTS_MS_MIN: u64 = 1_000;
 
-/// How long entries of a kind last, and how many may be open: everything that is open is looked through for each call.
+/// How long entries of a kind last, and how many may be open: every open entry is checked for each call.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     min_ms: u64,
     max_ms: u64,
     may_begin_later: bool,
-    /// Of all people of a tenant.
+    /// For all people of a tenant.
     tenant: usize,
-    /// Of one of them.
+    /// For one person.
     person: usize,
-    /// What they are called.
+    /// The plural of their name.
     many: &'static str,
 }
 
@@ -55,7 +55,7 @@ const fn limits_of(kind: DirectiveKind) -> Limits {
         DirectiveKind::BreakGlass => (BREAK_GLASS_MS_MAX, 200, 20, "break-glass records"),
         DirectiveKind::Freeze => (FREEZE_MS_MAX, 500, 100, "freezes"),
         DirectiveKind::Delegation => (DELEGATION_MS_MAX, 2_000, 20, "delegations"),
-        // In an emergency one person revokes what many have.
+        // In an emergency one person revokes the tokens of many.
         DirectiveKind::Revocation => (REVOCATION_MS_MAX, 10_000, 10_000, "revocations"),
     };
     let is_revocation = matches!(kind, DirectiveKind::Revocation);
@@ -64,13 +64,13 @@ const fn limits_of(kind: DirectiveKind) -> Limits {
     Limits { min_ms, max_ms, may_begin_later, tenant, person, many }
 }
 
-/// What is to be entered, checked.
+/// A checked entry before it is drafted.
 pub(crate) struct Terms {
     pub(crate) body: DirectiveBody,
     pub(crate) requirement: Requirement,
 }
 
-/// From when until when.
+/// Its start and end.
 pub(crate) fn window_of(
     request: &DirectiveRequest,
     kind: DirectiveKind,
@@ -92,7 +92,7 @@ pub(crate) fn window_of(
     Ok((starts_at, starts_at.plus_ms(lasts_ms)))
 }
 
-/// The entry as it would be.
+/// The entry as it would be recorded.
 pub(crate) fn drafted(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -121,7 +121,7 @@ pub(crate) fn drafted(
     })
 }
 
-/// What only the token of the one who hands over says of the groups.
+/// The groups that only the token of the delegating person confirms.
 fn claimed_of(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -132,7 +132,7 @@ fn claimed_of(
     Some(Claimed { groups, as_of: caller.actor.groups_as_of() })
 }
 
-/// Makes an entry where there is room for one more, and has it in force.
+/// Makes an entry if the limits permit, and puts it in force.
 pub(crate) async fn make(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -146,7 +146,7 @@ pub(crate) async fn make(
     Ok(())
 }
 
-/// Whether there is room for one more besides those of the tenant, of which so many are one's own.
+/// Whether one more fits: `all` are open in the tenant, `own` of them are the caller's.
 fn fits(kind: DirectiveKind, all: usize, own: usize) -> Result<(), String> {
     let Limits { tenant, person, many, .. } = limits_of(kind);
     if own >= person {
@@ -158,7 +158,7 @@ fn fits(kind: DirectiveKind, all: usize, own: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps an entry as it is now, with an event that says what happened to it.
+/// Records an entry as it is now, with an event that says what happened to it.
 pub(crate) async fn keep(
     service: &Approvals,
     caller: &VerifiedCaller,

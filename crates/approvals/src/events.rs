@@ -1,7 +1,7 @@
 //! Events of the approval service: what moved.
 //!
-//! Owns the channel to the listeners. It is bounded: a listener that falls behind is told so and reads everything again. Invariant: an event
-//! goes out after the commit it is of, and says what to look at, never what is in it. Who may see one is [`crate::feed`]'s.
+//! Owns the channel to the listeners. It is bounded: a listener that falls behind is told so and reads everything again. Invariant: an
+//! event is sent after its commit, and says what to read, never what is in it. [`crate::feed`] decides who may see one.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use placet_types::clock::Timestamp;
 
 use crate::views::{ApprovalEvent, ApprovalEventKind};
 
-/// How many news are kept for those who read slowly.
+/// How many events are kept for slow readers.
 const KEPT: usize = 1_024;
 
-/// Where news go out.
+/// Where events are sent.
 #[derive(Debug)]
 pub(crate) struct Events(broadcast::Sender<Arc<News>>);
 
@@ -25,14 +25,14 @@ impl Default for Events {
     }
 }
 
-/// One piece of news, and what it is of.
+/// An event, and what it is about.
 #[derive(Debug)]
 pub(crate) struct News {
     pub(crate) event: ApprovalEvent,
     pub(crate) of: Of,
 }
 
-/// What an event is of.
+/// What an event is about.
 #[derive(Debug)]
 pub(crate) enum Of {
     Approval(Box<ApprovalRecord>),
@@ -71,7 +71,7 @@ impl Events {
     }
 
     fn send(&self, event: ApprovalEvent, of: Of) {
-        // Nobody may be left who hears it.
+        // There may be no receiver.
         drop(self.0.send(Arc::new(News { event, of })));
     }
 

@@ -1,6 +1,7 @@
 //! The feed of one caller: the events that they may see.
 //!
-//! Owns who sees which event. Invariants: an event reaches only those who may see what it is of; a caller whose tokens were revoked sees none.
+//! Owns who sees which event. Invariants: an event reaches only those who may see what it is about; a caller whose tokens were revoked sees
+//! none.
 
 use std::sync::Arc;
 
@@ -34,12 +35,12 @@ pub struct EventFeed {
     service: Arc<Approvals>,
     caller: VerifiedCaller,
     news: broadcast::Receiver<Arc<News>>,
-    /// What was received and not returned yet: the future that would have returned it was dropped.
+    /// An event that was received and not returned, because the future that would have returned it was dropped.
     next: Option<Arc<News>>,
 }
 
 impl EventFeed {
-    /// The next piece of news; nothing when some were missed, so that everything has to be looked at again.
+    /// The next event; `None` when some were missed, so that everything has to be read again.
     pub async fn next(&mut self) -> Option<ApprovalEvent> {
         loop {
             if let Some(news) = &self.next {
@@ -59,13 +60,13 @@ impl EventFeed {
         }
     }
 
-    /// Whether nothing will come any more, because the engine stops.
+    /// Whether no more events will come, because the engine stops.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.service.node.is_stopping()
     }
 
-    /// The event as the caller sees it: an external approver is told of the groups of their own tenant, and others how a call has ended.
+    /// The event as the caller sees it: external approvers see only groups of their own tenant, others also how a call ended.
     async fn shown(&self, news: &News) -> ApprovalEvent {
         let mut event = news.event.clone();
         let Of::Approval(approval) = &news.of else { return event };
@@ -80,7 +81,7 @@ impl EventFeed {
 
     fn may_see(&self, news: &News) -> bool {
         if self.service.is_revoked(&self.caller) {
-            // The API saw a token that counted; a feed may stay open for long.
+            // The token was valid when the feed was opened, which may be long ago.
             return false;
         }
         match &news.of {
@@ -94,7 +95,7 @@ impl EventFeed {
     }
 }
 
-/// Whether an external approver hears of it: not who else decided, and not what became of the call.
+/// Whether an external approver sees it: not other people's decisions, and not what became of the call.
 fn is_for_external_tenants(
     kind: ApprovalEventKind,
     approval: &ApprovalRecord,

@@ -1,8 +1,8 @@
-//! Proposing a standing grant from a call that waits.
+//! Proposing a standing grant from a held call.
 //!
-//! Owns what a grant may cover. Who may propose one is asked as an approval of that call would be. Invariants: a standing grant is approved under
-//! the requirement of the very call it was proposed from, and covers that call; anyone who has it cover more than that does not count among those
-//! who agree, as the one who writes other arguments does not; no answer tells of a value that is shown masked.
+//! Owns what a grant may cover. Cedar is asked as for an approval of that call. Invariants: a standing grant is approved under the
+//! requirement of the very call it was proposed from, and covers that call; a proposer who has it cover more does not count as an approver,
+//! like an editor who changes arguments; no answer reveals a masked value.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -33,7 +33,7 @@ use crate::{
     views::{DirectiveRequest, DirectiveView},
 };
 
-/// What a standing grant is wanted for.
+/// The grant that is asked for.
 pub(crate) struct Wanted {
     pub(crate) approval_id: ApprovalId,
     pub(crate) pattern: Option<ArgumentPattern>,
@@ -41,7 +41,7 @@ pub(crate) struct Wanted {
     pub(crate) digest: Digest,
 }
 
-/// Proposes a grant. Anyone who proposes one for no other arguments than those of the call agrees to it by that.
+/// Proposes a grant. Proposing one for exactly the call's arguments counts as agreeing to it.
 pub(crate) async fn grant(
     service: &Arc<Approvals>,
     caller: &VerifiedCaller,
@@ -76,7 +76,7 @@ pub(crate) async fn grant(
     Ok(entries::view_of(service, caller, &agreed))
 }
 
-/// Everything about the form: whatever is wrong with it is said before anything is compared with the arguments.
+/// Checks the whole form: all errors in it are reported before anything is compared with the arguments.
 fn check_form(request: &DirectiveRequest, wanted: &Wanted, now: Timestamp) -> Result<(), Refusal> {
     entry_draft::window_of(request, DirectiveKind::Grant, now)?;
     if !(1..=GRANT_USES_MAX).contains(&wanted.uses_max) {
@@ -108,19 +108,19 @@ async fn terms(
     let record = service.read_record(approval).await?;
     let record = record.ok_or_else(|| not_counted(&VoteError::Late { state: "over" }))?;
     let parked = read(service.ledger.parked(&record).await)?;
-    // Read after the approval: what was written meanwhile is not what its digest was about.
+    // Read after the approval: what was written in between is not what the digest covers.
     let waits = record.state.approval_id() == Some(&approval.approval_id);
     if !waits || parked.binding.digest() != approval.request_digest {
         return Err(not_counted(&VoteError::Stale));
     }
     let target = service.policies().catalog.resolve(approval.chain.tenant(), &approval.capability);
     let schema = target.as_ref().and_then(|target| target.capability.arguments.as_ref().ok());
-    // Without it nobody knows what is masked.
+    // Without the schema it is unknown what is masked.
     let schema = schema
         .ok_or_else(|| Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more"))?;
     let args = Value::Object(parked.envelope.args.clone());
     let sensitive = schema.sensitive_pointers(&args);
-    // The real values are put back that its author was shown masked, of which it says nothing else.
+    // Restores the real values that its author was shown masked and left unchanged.
     let pattern = match wanted.pattern {
         None => ArgumentPattern::exactly(&args),
         Some(pattern) => {
@@ -129,7 +129,7 @@ async fn terms(
     };
     let hides = |place: &&String| sensitive.iter().any(|hidden| is_related(place, hidden));
     let masked = pattern.0.keys().filter(hides).cloned().collect();
-    // With the real values in it, it may be too long.
+    // With the real values restored, it may be too long.
     pattern.check().map_err(no_pattern)?;
     if !pattern.covers(&args) {
         let problem = "does not cover the call it is proposed from";
@@ -152,7 +152,7 @@ async fn terms(
             authors,
             masked,
         })),
-        // The same people, without those who are asked only because the first ones are silent.
+        // The same people, without those who are asked only by escalation.
         requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },
     })
 }

@@ -1,7 +1,7 @@
-//! The inbox: a page of what the caller may see, and how things stand in the approval service.
+//! The inbox: a page of what the caller may see, and the metrics of the queue.
 //!
-//! Owns the way from the board to a page. The board filters and counts; Cedar is asked for the page that is shown, and what it does not
-//! let the caller see is left out of it. What has ended is not on the board: its pages are [`crate::listing`]'s.
+//! Owns the way from the index to a page. The index filters and counts; Cedar is asked about each item of the page, and what the caller may
+//! not see is left out. What has ended is not in the index: [`crate::listing`] makes those pages.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use placet_identity::VerifiedCaller;
@@ -20,20 +20,20 @@ use crate::{
     views::{INBOX_PAGE_MAX, InboxItem, InboxOrder, InboxQuery, InboxView, QueueMetrics, Whose},
 };
 
-/// How many a page has if nobody says.
+/// How many items a page has by default.
 const PAGE_DEFAULT: usize = 50;
-/// How many lines of a page are made at the same time: where the ledger is in a database, each waits for it twice.
+/// How many items of a page are made concurrently: with a database as ledger, each waits for it twice.
 const AT_ONCE: usize = 8;
 /// The longest text to search for, in bytes.
 const SEARCH_BYTES_MAX: usize = 200;
-/// How many of those that have ended are looked at for one page.
+/// How many ended approvals are read for one page.
 const LOOKED_MAX: usize = 1_000;
 
 impl Approvals {
-    /// A page of the approvals that the caller may see, and how things stand in the approval service.
+    /// A page of the approvals that the caller may see, and the metrics of the queue.
     ///
     /// # Errors
-    /// [`Refusal`] for a query that makes no sense, or when the ledger cannot be read.
+    /// [`Refusal`] for an invalid query, or when the ledger cannot be read.
     pub async fn inbox(
         &self,
         caller: &VerifiedCaller,
@@ -80,7 +80,7 @@ impl Approvals {
     }
 }
 
-/// The page of what has ended that a query asks for. Only age is an order that can be gone on in.
+/// A page of ended approvals. It can be continued only in the order of age.
 async fn ended(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -104,7 +104,7 @@ async fn ended(
             return Err(gone());
         }
     }
-    // Nobody decides on what has ended.
+    // There is nothing to decide on what has ended.
     if query.whose == Whose::Mine {
         return Ok(Found::default());
     }
@@ -120,7 +120,7 @@ async fn ended(
     listing::page(service, caller, wanted, limit, is_wanted).await
 }
 
-/// One line; nothing where it is gone, or Cedar does not let the caller see it.
+/// One item; `None` where it is gone, or the caller may not see it.
 async fn item(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -149,7 +149,7 @@ async fn line(
     }
 }
 
-/// How things stand in approvals of the caller's tenant: numbers only.
+/// The metrics of the approvals of the caller's tenant.
 fn load_of(service: &Approvals, caller: &VerifiedCaller) -> QueueMetrics {
     let (tenant, now) = (caller.tenant(), service.ledger.store().now());
     let mut load = service.pending.load(tenant, now);

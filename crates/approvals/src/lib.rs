@@ -1,9 +1,9 @@
-//! Approvals: what people are asked, what they decide, and what they arrange besides single decisions.
+//! Approvals: what people are asked, what they decide, and what they arrange in addition to single decisions.
 //!
-//! Owns requests, votes, edits, standing grants, freezes, break-glass, delegations, revocations, the inbox and the timeline: [`service::Approvals`], a
-//! service on the ledger and the policies. Who may do what is Cedar's answer; what is kept is the ledger's; a call is the engine's, which is asked and told
-//! through [`calls::Calls`]. Invariants: nothing is dispatched from here; an approval binds one request, and what is not shown to somebody is not decided by
-//! them.
+//! Owns requests, votes, edits, standing grants, freezes, break-glass, delegations, revocations, the inbox and the timeline:
+//! [`service::Approvals`], a service on the ledger and the policies. Cedar decides who may do what; the ledger keeps it; calls belong to
+//! the engine, which is reached through [`calls::Calls`]. Invariants: nothing is dispatched from here; an approval binds one request, and
+//! nobody decides on what they are not shown.
 
 /// The longest an approval lives, in milliseconds: seven days.
 pub const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;

@@ -1,8 +1,8 @@
-//! Finding approvals: one by its id, or a page of them in the order in which they were asked for.
+//! Finding approvals: one by its id, or a page of them in the order in which they were requested.
 //!
-//! Owns the way through them, by their age. Nobody knows how many there are that somebody may see, so nothing here counts them. Invariants:
-//! nobody finds what they may not see: such an approval answers as one that does not exist; every one that is visible and wanted is on some
-//! page, however many others there are; a page that ends because so many were looked at says so.
+//! Owns the traversal by age. How many approvals a caller may see is unknown, so nothing here counts them. Invariants: a caller never finds
+//! what they may not see: such an approval gets the same answer as one that does not exist; every visible and wanted one is on some page,
+//! however many others there are; a page that ends because of the read limit says so.
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, store::ApprovalQuery};
@@ -19,9 +19,9 @@ use crate::{
     views::{ApprovalView, FINISHED},
 };
 
-/// How many are read at a time once a page was not filled by the first ones.
+/// How many are read at a time if the first ones did not fill the page.
 const READ: usize = 250;
-/// About how many policy is asked in a row.
+/// After how many policy checks the task yields.
 const ASKED_AT_ONCE: usize = 16;
 
 impl Approvals {
@@ -59,12 +59,12 @@ pub(crate) async fn visible(
     seen.ok_or_else(|| Refusal::new(ErrorCode::NotFound, "there is no such approval"))
 }
 
-/// What is looked for.
+/// What to look for.
 pub(crate) struct Wanted<'a> {
     pub(crate) state: Option<&'a str>,
     pub(crate) newest_first: bool,
     pub(crate) after: Option<ApprovalId>,
-    /// How many are looked at for one page.
+    /// How many are read for one page.
     pub(crate) looked_max: usize,
 }
 
@@ -72,13 +72,13 @@ pub(crate) struct Wanted<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) approvals: Vec<ApprovalRecord>,
-    /// Where to go on, if there may be more.
+    /// Where to continue, if there may be more.
     pub(crate) next_after: Option<ApprovalId>,
-    /// Whether it has room left, and ends because so many were looked at.
+    /// Whether the page is not full because the read limit was reached.
     pub(crate) incomplete: bool,
 }
 
-/// The page of those that the caller may see, of which `is_wanted` is a cheaper question than whether they may.
+/// The page of those that the caller may see; `is_wanted` is a cheaper check than visibility.
 pub(crate) async fn page(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -103,7 +103,7 @@ pub(crate) async fn page(
         for approval in read {
             looked = looked.saturating_add(1);
             if looked.checked_rem(ASKED_AT_ONCE) == Some(0) {
-                // Who sees little has many looked through: nobody else waits for that.
+                // For a caller who sees little, many are read: let other tasks run.
                 tokio::task::yield_now().await;
             }
             if !is_wanted(&approval)
@@ -130,7 +130,7 @@ pub(crate) async fn page(
     }
 }
 
-/// The lists that somebody's calls are in: those of their own tenant, and those that it is asked about as an external approver.
+/// The lists that a caller's approvals are in: those of their own tenant, and those that ask it as an external approver.
 fn lists_of(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -138,14 +138,14 @@ fn lists_of(
 ) -> Vec<ApprovalQuery> {
     let tenant = Some(caller.tenant().clone());
     let as_external = ApprovalQuery { external: tenant.clone(), ..query.clone() };
-    // External approvers are persons who are in a group at all: nothing is looked through for anybody else.
+    // Only people who are in a group can be external approvers: nothing is read for others.
     let is_external =
         reviewer::is_person(caller) && !reviewer::groups_of(service, caller).is_empty();
     let own = ApprovalQuery { tenant, ..query };
     std::iter::once(own).chain(is_external.then_some(as_external)).collect()
 }
 
-/// The next ones of all lists in one order; fewer only at the end. All lists go on after the last of them.
+/// The next ones of all lists in one order; fewer than `most` only at the end. All lists continue after the last of them.
 async fn next_of(
     service: &Approvals,
     lists: &mut [ApprovalQuery],

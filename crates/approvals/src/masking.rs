@@ -1,7 +1,7 @@
-//! Masked values: in what a tool returned, and in the pattern of a standing grant.
+//! Masked values: in tool results, and in the patterns of standing grants.
 //!
-//! Owns which those are, and taking them out. Invariant: what an approver was shown masked is known from what was frozen for them, and
-//! from nothing that may have changed or gone since: a contract, a schema, a pin.
+//! Owns finding and masking them. Invariant: what was masked for an approver is derived from what was frozen for them, never from something
+//! that may have changed or gone since: a contract, a schema, a pin.
 
 use placet_types::directive::{
     Grant,
@@ -12,15 +12,15 @@ use serde_json::Value;
 /// What is shown in the place of a sensitive value.
 pub(crate) const MASK: &str = "[sensitive]";
 
-/// A shorter text is found in everything, and hides nothing.
+/// Shorter texts occur everywhere, and are not masked.
 const SECRET_BYTES_MIN: usize = 4;
 
-/// The texts in the arguments of a call that its approvers were not shown: whatever differs from the preview that was frozen for them.
+/// The texts in a call's arguments that its approvers were not shown: whatever differs from the frozen preview.
 pub(crate) fn hidden_texts(preview: &Value, args: &Value) -> Vec<String> {
     let mut hidden = Vec::new();
     differing(preview, args, &mut hidden);
     hidden.retain(|text| text.len() >= SECRET_BYTES_MIN);
-    // A text goes before those that are part of it.
+    // A text comes before those that are part of it.
     hidden.sort_unstable_by(|one, other| (other.len(), other).cmp(&(one.len(), one)));
     hidden.dedup();
     hidden
@@ -56,7 +56,7 @@ fn texts_of(value: &Value) -> Vec<String> {
     }
 }
 
-/// Masks these texts wherever they stand in a value: a tool that repeats a masked argument in its answer does not give it away by that.
+/// Masks these texts wherever they occur in a value, so that a tool that echoes a masked argument does not reveal it.
 pub(crate) fn mask(value: &mut Value, secrets: &[String]) {
     match value {
         Value::String(text) => *text = masked(std::mem::take(text), secrets),
@@ -77,7 +77,7 @@ pub(crate) fn mask(value: &mut Value, secrets: &[String]) {
     }
 }
 
-/// The same in a text.
+/// The same for a text.
 pub(crate) fn masked(mut text: String, secrets: &[String]) -> String {
     for secret in secrets {
         if text.contains(secret.as_str()) {
@@ -90,7 +90,7 @@ pub(crate) fn masked(mut text: String, secrets: &[String]) -> String {
 /// The pattern of a grant as it is shown: what was masked when it was proposed stays masked.
 pub(crate) fn masked_pattern(grant: &Grant) -> ArgumentPattern {
     let rules = grant.pattern.0.iter().map(|(place, rule)| {
-        // A rule about a masked value says that it stays, or that it may be anything.
+        // A rule about a masked value shows only that the value stays, or that it may be anything.
         let hides = grant.masked.contains(place) && !matches!(rule, ArgumentRule::Any(_));
         let mask = || ArgumentRule::Equals(Value::String(MASK.to_owned()));
         (place.clone(), if hides { mask() } else { rule.clone() })
@@ -115,7 +115,7 @@ mod tests {
             "codes": ["code-1", "open"], "box": { "deep": ["within"] }, "same": 4711, "short": "abc"
         });
         assert_eq!(hidden_texts(&preview, &args), ["within", "s3cret", "code-1", "40012"]);
-        // Where nothing was frozen that could be shown, all of it is hidden; as it is where forms do not fit.
+        // Without a frozen preview, or if the shapes do not match, all of it is hidden.
         assert_eq!(hidden_texts(&Value::Null, &json!({ "what": "a note" })), ["a note"]);
         assert_eq!(
             hidden_texts(&json!({ "a": ["x"] }), &json!({ "a": ["long", "text"] })).len(),

@@ -1,4 +1,4 @@
-//! The node that the services run on: whether it stops, and what keeps it from executing calls for the moment.
+//! The node that the services run on: whether it is stopping, and what keeps it from executing calls.
 //!
 //! Owns the reasons, for readiness and for refusals, and the end of the process. Invariant: while there is a reason, nothing is dispatched here.
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use placet_ledger::{ledger::LedgerError, store::StoreError};
 use placet_types::error::{ErrorCode, Refusal};
 
-/// The life of a node, which all services on it share.
+/// The lifecycle of a node, shared by all services on it.
 #[derive(Debug, Default)]
 pub struct Node {
     ending: CancellationToken,
@@ -25,39 +25,39 @@ impl Node {
         &self.health
     }
 
-    /// Nothing is sent any more from here on: somebody asked the process to stop.
+    /// From here on no call is sent: the process was asked to stop.
     pub fn end(&self) {
         self.ending.cancel();
     }
 
-    /// Whether nothing is sent any more. What is under way goes on to its end.
+    /// Whether no more calls are sent. Those in flight run to their end.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.ending.is_cancelled()
     }
 
-    /// Resolves when nothing is sent any more.
+    /// Resolves when no more calls are sent.
     pub async fn ended(&self) {
         self.ending.cancelled().await;
     }
 
-    /// What still goes on by itself ends from here on.
+    /// From here on background work ends.
     pub fn stop(&self) {
         self.stopping.cancel();
     }
 
-    /// Whether what still goes on by itself ends.
+    /// Whether background work has to end.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
 
-    /// Resolves when what still goes on by itself has to end.
+    /// Resolves when background work has to end.
     pub async fn stopped(&self) {
         self.stopping.cancelled().await;
     }
 
-    /// Ends the process: what is recorded is taken up by the next start.
+    /// Ends the process: the next start takes up what is recorded.
     pub fn die(&self, reason: impl Into<String>) {
         let reason = reason.into();
         tracing::error!(%reason, "the engine cannot go on");
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// Draws what follows from a failure of the ledger, for this node as a whole.
+    /// Notes a ledger error that concerns the whole node.
     pub fn noticed(&self, error: &LedgerError) {
         let LedgerError::Store(error) = error else { return };
         if *error == StoreError::Fenced {
@@ -130,7 +130,7 @@ impl NodeHealth {
         self.lock().ledger.is_some()
     }
 
-    /// Policies are active that this node does not have, in this epoch; or no longer.
+    /// Notes that policies of this epoch are active which this node does not have; `None`: no longer.
     pub fn foreign_policies(&self, epoch: Option<u64>) {
         let mut reasons = self.lock();
         match (reasons.policies, epoch) {
@@ -152,7 +152,7 @@ impl NodeHealth {
         self.lock().policies
     }
 
-    /// Why nothing can be decided here, if that is so.
+    /// The refusal while this node cannot decide calls.
     #[must_use]
     pub fn cannot_decide(&self) -> Option<Refusal> {
         self.lock().policies.map(|epoch| {
@@ -165,7 +165,7 @@ impl NodeHealth {
         })
     }
 
-    /// For people to read.
+    /// The reasons, in readable form.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let reasons = self.lock();

@@ -1,7 +1,7 @@
-//! How a held call stands, in one word: while people are asked, the state of the approval; once the call was sent, its outcome.
+//! The state of a held call in one word: that of the approval until the call is sent, then its outcome.
 //!
-//! Owns the words and which stored state each is looked for in. Invariant: a call whose outcome is not known to have been a success is
-//! never called one.
+//! Owns the words and the stored state in which each is searched. Invariant: a call is never called a success unless its outcome is known
+//! to be one.
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -17,15 +17,15 @@ use crate::{
     views::{APPROVAL_STATES, FINISHED},
 };
 
-/// The call was sent, and how it ended is not known to the reader: the record is no longer kept, or it is of another tenant.
+/// The call was sent, and its outcome is not known to the reader: the record is no longer kept, or belongs to another tenant.
 pub(crate) const SENT: &str = "sent";
 
-/// Refuses a state that nothing can be in.
+/// Refuses a state that does not exist.
 pub(crate) fn check(state: Option<&str>) -> Result<(), Refusal> {
     if state == Some(FINISHED) { Ok(()) } else { known_state(state, &APPROVAL_STATES) }
 }
 
-/// The state of an approval in which the store keeps what is in the state `wanted`; none where it is kept in several.
+/// The stored approval state that contains the state `wanted`; `None` where there are several.
 pub(crate) fn stored(wanted: &str) -> Option<&str> {
     match wanted {
         "running" | "succeeded" | "failed" | "unknown" | SENT => Some("consumed"),
@@ -34,7 +34,7 @@ pub(crate) fn stored(wanted: &str) -> Option<&str> {
     }
 }
 
-/// Whether an approval that is stored in the right state is in the one that is wanted.
+/// Whether an approval that is stored in the right state is in the wanted one.
 pub(crate) async fn is_wanted(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -48,7 +48,7 @@ pub(crate) async fn is_wanted(
     }
 }
 
-/// The state as the caller may know it: what became of a call is its tenant's own.
+/// The state as the caller may know it: what became of a call is known only to its tenant.
 pub(crate) async fn seen(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -62,12 +62,12 @@ pub(crate) async fn seen(
     of(approval, record.ok().flatten().as_ref())
 }
 
-/// The state, with the call's record where there is one.
+/// The state, given the call's record if there is one.
 pub(crate) fn of(approval: &ApprovalRecord, record: Option<&EffectRecord>) -> &'static str {
     if !approval.is_consumed() {
         return approval.state.name();
     }
-    // The key may have been taken by a later call since.
+    // A later call may have taken the key since.
     let Some(record) = record.filter(|record| record.call_id == approval.call_id) else {
         return SENT;
     };
@@ -79,7 +79,7 @@ pub(crate) fn of(approval: &ApprovalRecord, record: Option<&EffectRecord>) -> &'
         EffectState::Indeterminate { .. } => "unknown",
         EffectState::FailedFinal { .. }
         | EffectState::FailedRetriable { .. }
-        // It failed, and was to be tried again under another approval.
+        // It failed, and was tried again under another approval.
         | EffectState::PendingApproval { .. }
         | EffectState::Approved { .. }
         | EffectState::Denied { .. } => "failed",

@@ -1,8 +1,8 @@
-//! The index: what waits for people, in short, in memory.
+//! The index of held calls: a summary of each, in memory.
 //!
-//! Owns the summary of every held call: who is asked, who has decided, when something is due. Holds nothing that the ledger does not;
-//! an approval service that comes up fills it again. Invariants: some hundred bytes for a held call, and neither a task nor a timer of its own;
-//! what the ledger has said to be over does not come back by an older reading.
+//! Owns the summary of every held call: who is asked, who has decided, when something is due. Holds nothing that the ledger does not; after
+//! a restart it is rebuilt. Invariants: a few hundred bytes per held call, and no task or timer of its own; what has ended according to the
+//! ledger does not return through an older reading.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -27,14 +27,14 @@ use crate::views::ApprovalEventKind;
 
 pub(crate) mod query;
 
-/// How long what was told to be due is waited for to be dealt with, before it is told again, in milliseconds.
+/// How long after a due approval was returned it is returned again if nothing was done, in milliseconds.
 const TOLD_AGAIN_MS: i64 = 2_000;
-/// For how long it is remembered that an approval is over, in milliseconds: longer than any reading takes.
+/// How long it is remembered that an approval has ended, in milliseconds: longer than any reading takes.
 const OVER_KEPT_MS: i64 = 120_000;
-/// Of how many decided approvals the time is remembered, for each tenant.
+/// For how many decided approvals of a tenant the waiting time is kept.
 const DECIDED_KEPT: usize = 1_000;
 
-/// Where a row stands: in the order in which people were asked.
+/// The position of a row: in the order of request.
 type Place = (Timestamp, u64);
 
 /// The index.
@@ -54,11 +54,11 @@ struct Inner {
     serial: u64,
     sweep: u32,
     pending: usize,
-    /// How many rows an agent of a tenant has, with those that are being kept in the ledger at this moment.
+    /// How many rows an agent of a tenant has, including places that are reserved.
     of_agent: HashMap<(TenantId, PrincipalId), usize>,
 }
 
-/// A place for one more held call of an agent, until its row is here or it came to nothing.
+/// A place reserved for a held call of an agent, until its row is here or it is not held after all.
 #[derive(Debug)]
 pub struct HeldPlace<'a> {
     index: &'a PendingIndex,
@@ -75,14 +75,14 @@ impl Drop for HeldPlace<'_> {
 #[derive(Debug)]
 struct Row {
     id: Arc<ApprovalId>,
-    /// The tenant and the agent that call.
+    /// The tenant and the calling agent.
     agent: (TenantId, PrincipalId),
     capability: CapabilityId,
     user: Option<PrincipalId>,
     owner: Option<PrincipalId>,
     /// The groups that are asked.
     asked: Box<[ApproverGroup]>,
-    /// Everybody whose word counts already, or who wrote what is decided on: external approvers with their tenant.
+    /// Everyone who has voted, or wrote the arguments: external approvers with their tenant.
     voices: Box<[(Option<TenantId>, PrincipalId)]>,
     expires_at: Timestamp,
     due: Timestamp,
@@ -100,7 +100,7 @@ impl Row {
         let chain = &approval.chain;
         let agent = directory.agent(chain.tenant(), &chain.actor.id);
         let voices = approval.deciders().map(|voice| (voice.tenant.cloned(), voice.person.clone()));
-        // Nor do those have a word left who wrote what is decided on.
+        // The authors of the arguments cannot vote either.
         let authors = approval.authors().map(|author| (None, author.clone()));
         let due = approval.escalation_due().unwrap_or(approval.expires_at);
         Self {
@@ -129,7 +129,7 @@ impl Row {
 }
 
 impl PendingIndex {
-    /// Takes note of how an approval stands; says what that is news of, if it is news.
+    /// Updates the row of an approval; returns the event that this is, if it is news.
     pub fn moved(
         &self,
         approval: &ApprovalRecord,
@@ -155,7 +155,7 @@ impl PendingIndex {
             inner.is_over(&approval.approval_id, now);
         }
         if !is_known && (is_told || !open) {
-            // Told before, or never known here: an older reading, or an end that concerns nobody here.
+            // Either reported before, or unknown here: an older reading, or an end of an approval without a row.
             return (!open && !is_told).then_some(news);
         }
         if let Some(place) = before {
@@ -172,7 +172,7 @@ impl PendingIndex {
         Some(news)
     }
 
-    /// The approvals of which something is due at `now`, at most `limit`. Told again after a while, unless they have moved by then.
+    /// The approvals for which something is due at `now`, at most `limit`. Returned again after a while, unless they have moved by then.
     #[must_use]
     pub fn due(&self, now: Timestamp, limit: usize) -> Vec<ApprovalId> {
         let mut inner = self.lock();
@@ -191,8 +191,8 @@ impl PendingIndex {
         told
     }
 
-    /// A place for one more held call of an agent; none where it has `most` already. Calls that other nodes hold count once they are known
-    /// here.
+    /// Reserves a place for one more held call of an agent; `None` if it has `most` already. Calls held on other nodes count once they are
+    /// known here.
     #[must_use]
     pub fn place_for(
         &self,
@@ -210,19 +210,19 @@ impl PendingIndex {
         Some(HeldPlace { index: self, of })
     }
 
-    /// How many approvals people are asked about.
+    /// How many approvals are pending.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.lock().pending
     }
 
-    /// Begins to read everything again, and says how a row is told that was not seen since.
+    /// Begins another sweep, after which [`Self::unseen`] returns the rows not seen since.
     pub fn begin_sweep(&self) {
         let mut inner = self.lock();
         inner.sweep = inner.sweep.wrapping_add(1);
     }
 
-    /// Takes note that these are there still, and answers those that are not known here as they stand.
+    /// Marks these as seen, and returns those that are unknown or outdated here.
     #[must_use]
     pub fn moved_of(&self, marks: &[ApprovalMark]) -> Vec<ApprovalId> {
         let mut inner = self.lock();
@@ -231,7 +231,7 @@ impl PendingIndex {
         for ApprovalMark { approval_id, rev } in marks {
             match by_id.get(approval_id).and_then(|place| rows.get_mut(place)) {
                 Some(row) if row.rev >= *rev => row.sweep = *sweep,
-                // What is over here is so by a later reading.
+                // It ended here by a later reading.
                 None if over.contains(approval_id) => {}
                 Some(_) | None => moved.push(approval_id.clone()),
             }
@@ -239,7 +239,7 @@ impl PendingIndex {
         moved
     }
 
-    /// Those that the reading has not come upon: they moved on without this process. At most `limit`.
+    /// Those that the sweep has not seen: they moved without this process. At most `limit`.
     #[must_use]
     pub fn unseen(&self, limit: usize) -> Vec<ApprovalId> {
         let inner = self.lock();
@@ -247,7 +247,7 @@ impl PendingIndex {
         stale.take(limit).map(|row| row.id.as_ref().clone()).collect()
     }
 
-    /// An approval is not there any more at all.
+    /// The approval no longer exists.
     pub fn forget(&self, approval_id: &ApprovalId) {
         let mut inner = self.lock();
         if let Some(place) = inner.by_id.get(approval_id).copied() {
@@ -263,13 +263,13 @@ impl PendingIndex {
         of.map(|row| row.id.as_ref().clone()).collect()
     }
 
-    /// The capabilities that something waits for.
+    /// The capabilities that held calls wait for.
     #[must_use]
     pub fn capabilities(&self) -> BTreeSet<CapabilityId> {
         self.lock().rows.values().map(|row| row.capability.clone()).collect()
     }
 
-    /// All approvals after `after` in the order of asking, at most `limit`, each with its place to go on from.
+    /// All approvals after `after` in the order of request, at most `limit`, each with its position as a cursor.
     pub(crate) fn page_after(
         &self,
         after: Option<Place>,
@@ -286,7 +286,7 @@ impl PendingIndex {
     }
 }
 
-/// What a newer reading of an approval is news of.
+/// The event that a newer reading of an approval is.
 fn news_of(before: Option<&Row>, approval: &ApprovalRecord) -> ApprovalEventKind {
     match &approval.state {
         ApprovalState::Approved => ApprovalEventKind::Approved,

@@ -1,9 +1,9 @@
-//! An approval as it is shown: in full to people of its own tenant, the part that concerns them to those of another.
+//! The views of an approval: the whole of it for people of its own tenant, their part for external approvers.
 //!
-//! Owns the forms, how an approval is narrowed for an external approver, and what an external approver's decision names. Whether somebody may
-//! see it is asked before. Invariants: an external approver sees no person, group, vote, budget, credential or earlier call of the tenant that
-//! asks; only what it asks to run, in whose name, why, and how far the external approver's own groups are. Whatever an external approver is
-//! shown is in the part whose digest their decision names, or a live fact: views are made of the part, never of the approval.
+//! Owns the views, how an approval is narrowed for an external approver, and what an external approver's decision names. Visibility is
+//! checked before. Invariants: an external approver sees no person, group, vote, budget, credential or earlier call of the asking tenant;
+//! only what it asks to run, in whose name, why, and the progress of their own groups. Whatever an external approver is shown is in the
+//! part whose digest their decision names, or a live fact: views are made of the part, never of the approval.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use crate::{
     views::{ApprovalView, GroupProgress, NextEscalation, WithdrawalView},
 };
 
-/// How far each group is that is asked, those besides that were asked after a while of silence: of an external approver, those of their tenant.
+/// The progress of each asked group, escalations included: for an external approver, only groups of their tenant.
 pub(crate) fn progress_for(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
@@ -51,7 +51,7 @@ pub(crate) fn progress_for(
     progress
 }
 
-/// An approval as it is shown, in its state as [`crate::outcome`] has it.
+/// The view of an approval, with its state as in [`crate::outcome`].
 pub(crate) fn view_of(approval: &ApprovalRecord, state: &str) -> ApprovalView {
     let (void_reason, withdrawn) = match &approval.state {
         ApprovalState::Void { reason } => (Some(reason.clone()), None),
@@ -85,7 +85,7 @@ pub(crate) fn view_of(approval: &ApprovalRecord, state: &str) -> ApprovalView {
     }
 }
 
-/// The part of an approval, as it stands now, that an external approver is shown.
+/// The part of an approval that an external approver is shown, as it stands now.
 pub(crate) fn part_of(
     approval: &ApprovalRecord,
     evidence: Option<&Evidence>,
@@ -109,7 +109,7 @@ pub(crate) fn part_of(
     ExternalPart::of(&asking, external)
 }
 
-/// The same, with the evidence as it is kept.
+/// The same, with the recorded evidence.
 pub(crate) async fn part(
     service: &Approvals,
     external: &TenantId,
@@ -119,7 +119,8 @@ pub(crate) async fn part(
     Ok(part_of(approval, Some(&proposal.evidence), external))
 }
 
-/// What a decision of the caller has to name: the digest of what they are shown. With it that digest again, where it is not the proposal's.
+/// The digest that the caller's decision must name, which covers what they are shown. With it that digest again, if it is not the
+/// proposal's.
 pub(crate) async fn digest_for(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -133,7 +134,7 @@ pub(crate) async fn digest_for(
     Ok((shown, (shown != approval.proposal).then_some(shown)))
 }
 
-/// An approval as the caller is shown it.
+/// The view of an approval for the caller.
 pub(crate) async fn view_for(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -143,18 +144,18 @@ pub(crate) async fn view_for(
         let view = view_of(approval, outcome::seen(service, caller, approval).await);
         return ApprovalView { unreachable: service.is_unreachable(approval), ..view };
     }
-    // What retention has deleted is listed without it, and not decided on any more.
+    // Without the proposal, which retention has deleted, it is still listed but cannot be decided.
     let proposal = service.ledger.proposal(approval).await.ok();
     let evidence = proposal.as_ref().map(|proposal| &proposal.evidence);
     view_of_part(part_of(approval, evidence, caller.tenant()), approval)
 }
 
-/// What lists and pages show an external approver: the part, and how it stands.
+/// The view for an external approver in lists and pages: the part, and its state.
 pub(crate) fn view_of_part(part: ExternalPart, approval: &ApprovalRecord) -> ApprovalView {
     let digest = part.digest();
     let votes = approval.votes.iter().filter_map(|vote| own_vote(vote, &part.asked_of));
     ApprovalView {
-        // What became of a call or a tool over there is not theirs to know.
+        // What became of a call or a tool of another tenant is hidden from them.
         state: outcome::of(approval, None).to_owned(),
         void_reason: None,
         unreachable: false,
@@ -179,7 +180,7 @@ pub(crate) fn view_of_part(part: ExternalPart, approval: &ApprovalRecord) -> App
     }
 }
 
-/// A colleague's decision, on the part that they were shown.
+/// A colleague's vote, on the part that they were shown.
 fn own_vote(vote: &Vote, external: &TenantId) -> Option<Vote> {
     if vote.tenant.as_ref() != Some(external) {
         return None;
@@ -187,12 +188,12 @@ fn own_vote(vote: &Vote, external: &TenantId) -> Option<Vote> {
     Some(Vote { shown_digest: vote.part_digest.unwrap_or(vote.shown_digest), ..vote.clone() })
 }
 
-/// When the next group is asked: of an external approver, the next one of their own tenant.
+/// When the next group is asked: for an external approver, the next one of their own tenant.
 pub(crate) fn next_escalation(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> Option<NextEscalation> {
-    // Nothing is due of what is not asked any more.
+    // Nothing is due once it is no longer pending.
     let at = approval.escalation_due()?;
     if is_external(caller, approval) {
         let part = part_of(approval, None, caller.tenant());

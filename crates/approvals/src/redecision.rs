@@ -1,8 +1,8 @@
-//! Held calls are decided again when policies, contracts or the directory are others than those they were held under, and when a freeze has ended.
+//! Held calls are decided again when policies, contracts or the directory have changed since, and when a freeze has ended.
 //!
-//! Owns the round through what waits. A call that would be denied now ends as void; one that asks other people goes to them, with the votes
-//! that still count; one that asks nobody any more runs. Invariant: nothing is dispatched from here: what is approved passes the gate
-//! again, which has the last word.
+//! Owns the round over held calls. A call that would now be denied becomes void; one that now asks other people goes to them, with the
+//! votes that still count; one that needs no approval any more runs. Invariant: nothing is dispatched from here: what is approved passes
+//! the gate again, which decides finally.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,11 +23,11 @@ use crate::{
 
 /// How many approvals are taken from the index at once.
 const PAGE: usize = 500;
-/// How long a round waits for what is in force to be read.
+/// How long a round waits for the directives in force to be read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Approvals {
-    /// Decides once about everything that waits.
+    /// Decides every held call once.
     pub async fn decide_all_again(self: &Arc<Self>) {
         if let Err(refusal) = self.must_be_current(PATIENCE).await {
             tracing::warn!(%refusal, "held calls are not decided again now");
@@ -42,7 +42,7 @@ impl Approvals {
                 if self.node.is_stopping() || self.node.health().cannot_decide().is_some() {
                     return;
                 }
-                // A future of its own on the heap: deciding needs much of the stack.
+                // Boxed: deciding needs much of the stack.
                 Box::pin(self.decide_one_again(&approval_id)).await;
             }
             tokio::task::yield_now().await;
@@ -77,7 +77,7 @@ impl Approvals {
         let decided = match calls.decide(&held).await {
             Ok(decided) => decided,
             Err(Undecided::Void(reason)) => return self.void(approval, record, &reason).await,
-            // It is left as it is: the gate decides it when people have agreed.
+            // Left as it is: the gate decides once it is approved.
             Err(Undecided::Refused(_)) => return,
         };
         let event = |note| event_of(approval, record, &decided.decision, note);
@@ -101,7 +101,7 @@ impl Approvals {
         }
     }
 
-    /// The active policies ask for `requirement`.
+    /// Applies the new `requirement` of the active policies.
     async fn ask(
         &self,
         approval: &ApprovalRecord,
@@ -110,7 +110,7 @@ impl Approvals {
         taint: &BTreeSet<Taint>,
         event: AuditEvent,
     ) {
-        // What an edit asks for besides stays asked for.
+        // What an edit required in addition stays required.
         let edited = !approval.edits.is_empty();
         let requirement =
             if edited { approval.requirement.joined(requirement) } else { requirement };
@@ -130,7 +130,7 @@ impl Approvals {
     async fn recorded(&self, approval: &ApprovalRecord, next: Result<ApprovalRecord, LedgerError>) {
         match next {
             Ok(next) => self.decided(&next).await,
-            // Somebody decided meanwhile, or another node did this.
+            // Usually a decision or another node was faster.
             Err(error) => {
                 let approval_id = &approval.approval_id;
                 tracing::info!(%error, %approval_id, "a held call was not decided again");
@@ -155,7 +155,7 @@ fn event_of(
 /// Why an approval cannot go back to its approvers under another requirement.
 #[must_use]
 pub fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
-    // What external approvers have seen of it says whom it asked and why; under other words they are asked again.
+    // External approvers were shown whom it asked and why; if that changes, they must be asked again.
     if !now.external_tenants().is_empty() || !approval.external_tenants.is_empty() {
         return Some("other tenants would have to be asked again");
     }
@@ -164,7 +164,7 @@ pub fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'sta
         .then_some("as many people have denied it as the active policies need for a denial")
 }
 
-/// Whether two requirements ask the same people for the same, whatever policies say so and in which order they are asked later.
+/// Whether two requirements ask the same people for the same, whatever their reasons and the order of escalations.
 fn asks_the_same(one: &Requirement, other: &Requirement) -> bool {
     let asked = |requirement: &Requirement| {
         let mut asked = Requirement { reasons: Vec::new(), ..requirement.clone() };

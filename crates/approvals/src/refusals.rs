@@ -1,4 +1,4 @@
-//! What people are told when the approval service refuses something that policy did not.
+//! Refusals of the approval service that policy did not decide.
 //!
 //! Owns the words, and the check of a reason, which every decision needs.
 
@@ -8,7 +8,7 @@ use placet_types::error::{ErrorCode, Problem, Refusal};
 /// The longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 2_000;
 
-/// A token that counts no more: somebody revoked what its subject had.
+/// The token was revoked for its subject.
 #[must_use]
 pub fn revoked() -> Refusal {
     Refusal::new(
@@ -18,7 +18,7 @@ pub fn revoked() -> Refusal {
     .with_detail("an operator has revoked the subject's tokens")
 }
 
-/// So many decide at the same time that this one did not come through.
+/// Too many concurrent decisions: this one did not succeed.
 pub(crate) fn crowded() -> Refusal {
     Refusal::new(
         ErrorCode::InProgress,
@@ -32,7 +32,7 @@ pub(crate) fn refused(message: &str, pointer: &str, problem: impl Into<String>) 
         .with_problems(vec![Problem { pointer: pointer.to_owned(), problem: problem.into() }])
 }
 
-/// What was read of the ledger, or that it cannot be read.
+/// What was read from the ledger, or the refusal if it cannot be read.
 pub(crate) fn read<T>(read: Result<T, impl Into<LedgerError>>) -> Result<T, Refusal> {
     read.map_err(|error| ledger_refusal(&error.into()))
 }
@@ -60,13 +60,13 @@ pub(crate) fn invalid(pointer: &str, problem: impl Into<String>) -> Refusal {
     refused("this cannot be arranged", pointer, problem)
 }
 
-/// What is said of a place to go on from that is not there.
+/// The refusal for a cursor that no longer exists.
 pub(crate) fn gone() -> Refusal {
     let problem = "the list has no such place any more; read it from the start";
     refused("there is no such place to go on from", "/after", problem)
 }
 
-/// Refuses a decision without a reason, or with a novel.
+/// Refuses a decision whose reason is missing or too long.
 pub(crate) fn check_reason(reason: &str, pointer: &str) -> Result<(), Refusal> {
     if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
         let problem = format!("must be 1 to {REASON_BYTES_MAX} bytes of text");

@@ -1,7 +1,7 @@
-//! Who asks: as what they may see an approval, and as whom they may decide on it.
+//! The reviewer: in which capacity a caller may see an approval or decide on it.
 //!
-//! Owns the way from a verified caller to Cedar's question. Decides nothing itself: every click is a request to the active policies, for
-//! the caller's own duty and for those that were handed over to them.
+//! Owns the way from a verified caller to Cedar's question. Decides nothing itself: every click is a request to the active policies, in the
+//! caller's own right and for duties delegated to them.
 
 use std::collections::BTreeSet;
 
@@ -49,22 +49,22 @@ pub(crate) fn voice_of<'a>(caller: &'a VerifiedCaller, tenant: &TenantId) -> Voi
     Voice { tenant: (own != tenant).then_some(own), person: &caller.actor.principal().id }
 }
 
-/// As what somebody decides.
+/// The capacity in which a caller decides.
 #[derive(Debug, Clone)]
 pub(crate) struct Capacity {
-    /// Their tenant, where the call is of another one.
+    /// Their tenant, if it is not that of the call.
     pub(crate) external_of: Option<TenantId>,
     /// The colleague they decide for.
     pub(crate) stands_for: Option<PrincipalId>,
-    /// The groups their word counts for.
+    /// The groups that their vote counts for.
     pub(crate) groups: BTreeSet<GroupId>,
     /// Those of the groups that no directory confirms.
     pub(crate) claimed: BTreeSet<GroupId>,
-    /// When these were learnt.
+    /// When these groups were learnt.
     pub(crate) groups_as_of: Timestamp,
 }
 
-/// A person in their own name; an agent's delegation is no one's click.
+/// A person acting directly; an agent with a delegation is not one.
 #[must_use]
 pub fn is_person(caller: &VerifiedCaller) -> bool {
     caller.actor.kind() == PrincipalKind::User && caller.delegation.is_none()
@@ -81,7 +81,7 @@ pub(crate) fn groups_of(service: &Approvals, caller: &VerifiedCaller) -> BTreeSe
     groups
 }
 
-/// Those of some groups of a caller that only their token says.
+/// Those of the caller's `groups` that only their token confirms.
 pub(crate) fn only_claimed<'a>(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -94,7 +94,7 @@ pub(crate) fn only_claimed<'a>(
     groups.into_iter().filter(|group| !is_listed(group)).cloned().collect()
 }
 
-/// The caller as the board filters by.
+/// The caller as the index filters by.
 pub(crate) fn viewer(service: &Approvals, caller: &VerifiedCaller) -> Viewer {
     let is_person = is_person(caller);
     let groups = if is_person { groups_of(service, caller) } else { BTreeSet::new() };
@@ -118,7 +118,7 @@ fn sees_all(groups: &BTreeSet<GroupId>) -> bool {
     groups.iter().any(|group| SEE_ALL.contains(&group.as_str()))
 }
 
-/// The duties that were handed over to a caller.
+/// The duties delegated to a caller.
 pub(crate) fn duties(service: &Approvals, caller: &VerifiedCaller) -> Vec<Duty> {
     if !is_person(caller) {
         return Vec::new();
@@ -131,7 +131,7 @@ pub(crate) fn duties(service: &Approvals, caller: &VerifiedCaller) -> Vec<Duty> 
     )
 }
 
-/// Whether the caller may see an approval: it is their call, or Cedar says so, for them or for whom they stand.
+/// Whether the caller may see an approval: it is their call, or Cedar permits it, to them or to whom they stand for.
 pub(crate) fn may_view(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -147,7 +147,7 @@ pub(crate) fn may_view(
             && approval.external_tenants.contains(caller.tenant())
             && sees(&own);
     }
-    // Anyone who waits for a call may see what it waits for.
+    // A caller may see what their own call waits for.
     if approval.chain.is_same_caller(&caller.chain()) {
         return true;
     }
@@ -170,7 +170,7 @@ fn author_of(caller: &VerifiedCaller, duty: &Duty) -> Principal {
     }
 }
 
-/// As what the caller may do this with an approval, as policy sees it now: in their own right, else for a colleague.
+/// The capacity in which policy now lets the caller do this with an approval: in their own right, else for a colleague.
 ///
 /// # Errors
 /// Why not in their own right.
@@ -183,7 +183,7 @@ pub(crate) fn capacity(
     capacity_for(service, caller, &question_of(approval), action)
 }
 
-/// The same for a standing grant that people are asked to agree to.
+/// The same for a proposed standing grant.
 ///
 /// # Errors
 /// Why not in their own right.
@@ -228,7 +228,7 @@ fn capacity_for(
         Ok(()) => {
             let mut own = own(service, caller);
             if let Some(tenant) = &external_of {
-                // The owner's ledger learns no more of an external approver than what they are asked as.
+                // The owner's ledger learns only the groups that the external approver is asked as.
                 let asked_as = |group: &GroupId| {
                     let mut asked = question.asked.iter();
                     asked.any(|of| of.external_tenant() == Some(tenant) && of.group() == group)
@@ -240,7 +240,7 @@ fn capacity_for(
         }
         Err(refusal) => refusal,
     };
-    // External approvers decide in their own right: what colleagues handed over to them is for calls of their own tenant.
+    // External approvers decide in their own right: duties delegated to them are for calls of their own tenant.
     for duty in duties(service, caller).into_iter().filter(|_| external_of.is_none()) {
         let author = author_of(caller, &duty);
         let stands_for = Some(Reviewer { principal: &author, groups: &duty.groups });
@@ -260,7 +260,7 @@ fn capacity_for(
     Err(refusal)
 }
 
-/// The caller in their own right, among those of their own tenant.
+/// The caller in their own right, within their own tenant.
 pub(crate) fn own(service: &Approvals, caller: &VerifiedCaller) -> Capacity {
     let groups = groups_of(service, caller);
     Capacity {
@@ -281,7 +281,7 @@ pub(crate) fn may_withdraw(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> Result<(), ReviewRefusal> {
-    // An agent with somebody's delegation acts for them alone.
+    // An agent with a delegation acts only for that user.
     let is_requester = approval.chain.is_same_caller(&caller.chain());
     service.policies().policy.may_withdraw(&Withdrawal {
         by: Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() },
@@ -297,7 +297,7 @@ pub fn is_external(caller: &VerifiedCaller, approval: &ApprovalRecord) -> bool {
     caller.tenant() != approval.chain.tenant()
 }
 
-/// Why somebody may not agree, in words; where they only have to prove again who they are, that.
+/// Why the caller may not agree, in words; if only a new sign-in is missing, that.
 pub(crate) fn why_not(
     service: &Approvals,
     caller: &VerifiedCaller,
@@ -342,7 +342,7 @@ pub(crate) fn why_not(
         return "your account is not active".to_owned();
     }
     let mut asked = approval.asked();
-    // Whom else it asks is not an external approver's to know.
+    // An external approver must not learn whom else it asks.
     asked.retain(|group| own.tenant.is_none() || group.external_tenant() == own.tenant);
     let groups = groups_of(service, caller);
     let is_asked = asked.iter().any(|group| group.has(own.tenant, &groups))
@@ -360,7 +360,7 @@ pub(crate) fn why_not(
     "the policies do not let you decide on this".to_owned()
 }
 
-/// Whether the caller is an operator: a person who is active and in the group of the operators.
+/// Whether the caller is an operator: an active person in the operators' group.
 #[must_use]
 pub fn is_operator(service: &Approvals, caller: &VerifiedCaller) -> bool {
     if !is_person(caller) {

@@ -1,9 +1,9 @@
-//! What is in force in the approval service: freezes, break-glass records, standing grants, delegations and revocations, in memory.
+//! The directives in force: freezes, break-glass records, standing grants, delegations and revocations, in memory.
 //!
-//! Owns the view that the gate looks at. The ledger has the entries: the view is read again after every change made here, and at least
-//! every second where other nodes change them too; a view that could not be read for some seconds decides nothing. Invariant: what the
-//! view allows too long, the commit of a dispatch refuses (a grant that is used up, whatever has become stricter since), or Cedar decides
-//! upon with the time of the store.
+//! Owns the view that the gate uses. The ledger has the entries: the view is read again after every change made here, and at least every
+//! second where other nodes change them too; with a view that could not be read for some seconds nothing is decided. Invariant: what an
+//! outdated view still allows, the commit of a dispatch refuses (a grant that is used up, anything that has become stricter since), or
+//! Cedar decides with the store's time.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -41,22 +41,22 @@ mod single_flight;
 
 /// How many entries are read at a time.
 const PAGE: usize = 500;
-/// How many of the rounds in which it is read again a view may miss, where other nodes change what is in force.
+/// How many refresh rounds a view may miss where other nodes change the directives.
 const ROUNDS_MISSED_MAX: u32 = 2;
-/// How long after the shortest revocation a token may still be taken that it hits, in milliseconds: it says that it was issued up to five
-/// seconds after the revocation, lives for a day, and is taken for the leeway after that.
+/// How long after the shortest revocation a token that it covers may still be accepted, in milliseconds: it may be dated up to five seconds
+/// after the revocation, lives for a day, and is accepted for the leeway after that.
 const OUTLIVES_MS: i64 = 10_000;
-/// For how long claims count by which somebody is in a group that they handed over, in milliseconds.
+/// How long claims count for groups that a person delegated, in milliseconds.
 pub(crate) const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
-/// The view, and the right to renew it.
+/// The view, and the lock for renewing it.
 #[derive(Debug, Default)]
 pub struct EffectiveRules {
     open: ArcSwap<Open>,
-    /// When the last reading that succeeded began; nothing: none did, or the last one failed where nobody reads again by himself.
+    /// When the last successful reading began; `None`: none succeeded yet, or the last one failed where nothing else triggers another.
     read_at: Mutex<Option<Instant>>,
     reading: SingleFlight,
-    /// Of a reading whose revocations are observed already: a decision knows of everything up to here.
+    /// The restriction version whose revocations are enforced: decisions take all up to it into account.
     observed: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ pub struct EffectiveRules {
 #[derive(Debug, Default)]
 pub struct Open {
     by_tenant: HashMap<TenantId, Vec<Arc<Directive>>>,
-    /// How often what is in force had become stricter before this was read.
+    /// The restriction version before this was read.
     rev: u64,
 }
 
@@ -75,38 +75,38 @@ impl EffectiveRules {
         self.open.load_full()
     }
 
-    /// When a reading began whose entries these are, or older ones than these; nothing: none did, or the last one failed.
+    /// When the reading of these entries, or of older ones, began; `None`: none succeeded yet, or the last one failed.
     pub(crate) fn read_at(&self) -> Option<Instant> {
         *self.read_at.lock()
     }
 
-    /// The entries to decide a call by, and how often they had become stricter, at least.
+    /// The entries to decide a call by, and the restriction version that they include at least.
     #[must_use]
     pub fn basis(&self) -> (Arc<Open>, u64) {
-        // In this order: what is read later has all of what is counted earlier.
+        // In this order: entries that are read later include every restriction counted earlier.
         let rev = self.observed.load(Ordering::Acquire);
         (self.open(), rev)
     }
 
-    /// The revocations of this reading are observed.
+    /// Notes that the revocations of this reading are enforced.
     pub(crate) fn is_observed(&self, open: &Open) {
         self.observed.fetch_max(open.rev, Ordering::AcqRel);
     }
 
-    /// Whether calls may be decided upon by this view: a freeze that another node has acknowledged has to bind here too.
+    /// Whether calls may be decided by this view: a freeze that another node has acknowledged must apply here too.
     pub(crate) fn is_current(&self, store: &dyn Store, round: Duration) -> bool {
         let is_shared = store.is_shared();
         self.read_at()
             .is_some_and(|at| !is_shared || at.elapsed() < round.saturating_mul(ROUNDS_MISSED_MAX))
     }
 
-    /// Reads the open entries again, unless somebody else has read enough by the time it is one's turn; answers those that have changed.
+    /// Reads the open entries again, unless `is_enough` holds by the time it has the lock; returns those that have changed.
     pub(crate) async fn renew(
         &self,
         store: &dyn Store,
         is_enough: impl FnOnce(&Self) -> bool,
     ) -> Result<Vec<Arc<Directive>>, StoreError> {
-        // One at a time: a reading that began later ends later, and so is never replaced by an older one.
+        // One at a time: a reading that began later also ends later, so an older one never replaces it.
         let reading = async {
             if is_enough(self) {
                 return Ok(Vec::new());
@@ -115,7 +115,7 @@ impl EffectiveRules {
             let read = self.read(store).await;
             match &read {
                 Ok(_) => *self.read_at.lock() = Some(began),
-                // Where others change it too, it is read again in a moment anyway, and its age tells.
+                // Where others change them too, another reading follows soon, and the view's age shows.
                 Err(_) if store.is_shared() => {}
                 Err(_) => *self.read_at.lock() = None,
             }
@@ -127,7 +127,7 @@ impl EffectiveRules {
     async fn read(&self, store: &dyn Store) -> Result<Vec<Arc<Directive>>, StoreError> {
         let mut query =
             DirectiveQuery { open_at: Some(store.now()), limit: PAGE, ..DirectiveQuery::default() };
-        // First: what becomes stricter meanwhile is noticed when a call is dispatched.
+        // Before the entries: what becomes stricter meanwhile is noticed when a call is dispatched.
         let mut next = Open { rev: store.restriction_version().await?, ..Open::default() };
         let before = self.open();
         let mut known: HashMap<DirectiveId, Arc<Directive>> =
@@ -149,7 +149,7 @@ impl EffectiveRules {
                 next.by_tenant.entry(entry.tenant.clone()).or_default().push(entry);
             }
         }
-        // What is left of them is over.
+        // The entries left over are no longer open.
         for directive_id in known.keys() {
             if let Some(entry) = store.directive(directive_id).await? {
                 changed.push(Arc::new(entry));
@@ -208,7 +208,7 @@ impl Open {
         self.all().filter(is_in_force).map(|entry| entry.directive_id.clone()).collect()
     }
 
-    /// When less is allowed to these calls by time alone: the next freeze, or a revocation that was made for later.
+    /// The next time at which these calls are restricted further: a freeze, or a revocation, that begins later.
     #[must_use]
     pub fn stricter_at(
         &self,
@@ -224,7 +224,7 @@ impl Open {
         self.of(tenant).filter(concerns).map(|entry| entry.starts_at).min()
     }
 
-    /// The break-glass record that a call may run under; the one that lasts longest.
+    /// The break-glass record that a call may run under: the one that lasts longest.
     #[must_use]
     pub fn broken(
         &self,
@@ -241,7 +241,7 @@ impl Open {
         broken.max_by_key(|(entry, _)| entry.expires_at)
     }
 
-    /// The standing grants that cover a call, those first that end first.
+    /// The standing grants that cover a call, those that expire first in front.
     #[must_use]
     pub fn grants(
         &self,
@@ -264,7 +264,7 @@ impl Open {
         grants
     }
 
-    /// The duties that were handed over to a person, with those of the groups that are still true of the one who handed over.
+    /// The duties delegated to a person, with the groups that the delegating person is still in.
     pub(crate) fn duties(
         &self,
         directory: &Directory,
@@ -280,7 +280,7 @@ impl Open {
         handed.filter(|duty| !duty.groups.is_empty()).collect()
     }
 
-    /// The revocations that are in force, of all tenants; those that are over for tokens that say when they were issued among them.
+    /// The revocations in force in all tenants, including expired ones, which apply only to tokens without an issue time.
     pub(crate) fn revocations(&self, now: Timestamp) -> Vec<Revoked> {
         self.all().filter_map(|entry| revoked(entry, now)).collect()
     }
@@ -307,7 +307,7 @@ fn freeze_of(entry: &Directive) -> Option<&Freeze> {
     Some(freeze)
 }
 
-/// What a revocation revokes at this moment.
+/// What a revocation covers now.
 pub(crate) fn revoked(entry: &Directive, now: Timestamp) -> Option<Revoked> {
     let DirectiveBody::Revocation(revocation) = &entry.body else { return None };
     if !entry.is_open(now) || entry.starts_at > now {
@@ -322,7 +322,7 @@ pub(crate) fn revoked(entry: &Directive, now: Timestamp) -> Option<Revoked> {
     Some(Revoked { name, before: entry.created_at, only_undated: now >= until })
 }
 
-/// A duty, with what the directory knows now of the one who handed it over.
+/// A duty, given what the directory knows now about the person who delegated it.
 fn duty_of(
     author: Option<&UserEntry>,
     entry: &Directive,
@@ -330,8 +330,8 @@ fn duty_of(
     now: Timestamp,
 ) -> Duty {
     let is_active = author.is_none_or(|author| author.active);
-    // What only their token said counts for a day since it said so, as claims do in a vote. What the directory said is asked of it again, and is
-    // theirs no more once it was taken away there.
+    // Groups that only their token confirmed count for a day after it did, as claims do in a vote. Groups from the directory are checked
+    // there again, and no longer count once they are removed there.
     let (claimed, as_of) = entry
         .claimed
         .as_ref()
@@ -345,7 +345,7 @@ fn duty_of(
     Duty { author: entry.by.clone(), groups, claimed, since: as_of }
 }
 
-/// Whether a break-glass record is over, was in force, and nobody has looked at it yet.
+/// Whether a break-glass record was in force, has ended, and is not reviewed yet.
 pub(crate) fn is_review_due(entry: &Directive, now: Timestamp) -> bool {
     let over = match &entry.state {
         DirectiveState::Active => now >= entry.expires_at,

@@ -1,7 +1,7 @@
-//! Calls that people agreed to and that are on their way: anyone who looks at one is told when its record ends, wherever it runs.
+//! Approved calls in flight: those who view one are notified when its record ends, wherever it runs.
 //!
-//! Owns a short list of them, and the rounds through it. Invariants: no more than [`KEPT_MAX`] are kept, none longer than [`KEPT`], and
-//! none of them outlives the process: a list that is lost costs news and nothing else.
+//! Owns a short list of them, and the rounds over it. Invariants: no more than [`KEPT_MAX`] are kept, none longer than [`KEPT`], and none
+//! of them outlives the process: losing the list loses only events.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_types::ids::ApprovalId;
 
-/// How many are kept; the oldest goes for a new one.
+/// How many are kept; a new one replaces the oldest.
 const KEPT_MAX: usize = 1_000;
-/// For how long one is kept whose outcome stays unknown.
+/// How long a call with an unknown outcome is kept.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// How many are looked up in one round.
 const LOOKED_UP_MAX: usize = 200;
-/// The longest time between two looks at one: it is looked at again after an eighth of its age.
+/// The longest interval between two look-ups of a call; otherwise an eighth of its age.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The list.
@@ -33,18 +33,18 @@ struct Watched {
     told: Told,
 }
 
-/// What was told of the end of a call.
+/// What was reported about the end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,
-    /// That nobody can say what came of it.
+    /// That its outcome is unknown.
     Unknown,
-    /// All that there is to tell. It goes with the next round: anyone who brought the outcome may be about to tell it as well.
+    /// Its final outcome. Removed in the next round: the task that recorded the outcome may be about to report it as well.
     All,
 }
 
 impl SentCalls {
-    /// Follows a call that was sent on its way, of which it may be known already that nobody knows what came of it.
+    /// Follows a call that was sent; `is_unknown` if its outcome is already known to be unknown.
     pub(crate) fn begin(&self, approval: &ApprovalRecord, is_unknown: bool) {
         if !matches!(approval.state, ApprovalState::Consumed { .. }) {
             return;
@@ -63,7 +63,7 @@ impl SentCalls {
         list.insert(watched.approval.approval_id.clone(), watched);
     }
 
-    /// Takes note that an end is known here; says whether it is still to be told.
+    /// Notes that an end is known here; returns whether it is still to be reported.
     pub(crate) fn ends(&self, approval_id: &ApprovalId, is_unknown: bool) -> bool {
         let mut list = self.lock();
         let Some(watched) = list.get_mut(approval_id) else { return true };
@@ -72,7 +72,7 @@ impl SentCalls {
         watched.told != before
     }
 
-    /// Those that are due, and that no more is told of than what was.
+    /// Those that are due; removes those that are finally reported or too old.
     pub(crate) fn due(&self) -> Vec<ApprovalRecord> {
         let (mut list, now) = (self.lock(), Instant::now());
         list.retain(|_, one| one.told != Told::All && now.duration_since(one.since) < KEPT);
@@ -85,7 +85,7 @@ impl SentCalls {
         .collect()
     }
 
-    /// Its record is not there any more.
+    /// Its record no longer exists.
     pub(crate) fn forget(&self, approval_id: &ApprovalId) {
         self.lock().remove(approval_id);
     }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(told, [true, false, true, false, false]);
         drop(watch.due());
         assert_eq!(kept(&watch), 0);
-        // One that is sent again under the same agreement is followed again.
+        // A call that is sent again under the same approval is followed again.
         watch.begin(&one, true);
         watch.begin(&ApprovalRecord { rev: one.rev + 1, ..one.clone() }, false);
         assert!(watch.ends(&one.approval_id, true));

@@ -1,7 +1,7 @@
-//! The approval service: what it has at hand, and what follows when an approval or an arrangement moves.
+//! The approval service: its dependencies, and what follows when an approval or an arrangement moves.
 //!
-//! Owns the index of what is pending, the events about it and the view of what is in force. Who may decide is Cedar's answer, never ours; what is kept
-//! is the ledger's; what becomes of a call is the engine's ([`Calls`]). All that is held here can be read from the ledger again.
+//! Owns the index of pending approvals, their events and the view of the directives in force. Cedar decides who may decide; the ledger
+//! keeps it; the engine executes calls ([`Calls`]). All that is held here can be read from the ledger again.
 
 use std::{
     fmt,
@@ -47,15 +47,15 @@ use crate::{
     sent_calls::SentCalls,
 };
 
-/// When to ask again for what waits while it is being read, in milliseconds.
+/// When to retry while pending approvals are still being read, in milliseconds.
 const READ_AGAIN_MS: u64 = 1_000;
 
 /// How the approval service behaves.
 #[derive(Debug, Clone)]
 pub struct ApprovalSettings {
-    /// The group whose people may resolve unknown outcomes.
+    /// The group whose members may resolve unknown outcomes.
     pub operators: GroupId,
-    /// How often a node looks at what others changed, in milliseconds.
+    /// How often a node reads what others changed, in milliseconds.
     pub fleet_every_ms: u64,
 }
 
@@ -63,19 +63,19 @@ pub struct ApprovalSettings {
 pub struct ApprovalParts {
     /// How it behaves.
     pub settings: ApprovalSettings,
-    /// Where it keeps.
+    /// The ledger.
     pub ledger: Ledger,
-    /// What decides.
+    /// The active policies.
     pub policies: Arc<Policies>,
     /// The node it runs on.
     pub node: Arc<Node>,
-    /// Where revocations are observed.
+    /// Enforces revocations.
     pub broker: Broker,
     /// The audit chain, where there is one to show.
     pub audit: Option<Arc<dyn AuditLog>>,
     /// Fresh identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// Where numbers go.
+    /// The metrics.
     pub metrics: Metrics,
 }
 
@@ -90,17 +90,17 @@ pub struct Approvals {
     pub(crate) metrics: Metrics,
     calls: Weak<dyn Calls>,
     policies: ArcSwap<Policies>,
-    /// What waits for people.
+    /// The index of held calls.
     pub pending: PendingIndex,
-    /// What is in force.
+    /// The directives in force.
     pub rules: EffectiveRules,
-    /// Held while an entry is made, until it is in force: nobody else is counted meanwhile.
+    /// Held while an entry is made, until it is in force: so that concurrent requests cannot exceed the limits.
     pub(crate) entering: tokio::sync::Mutex<()>,
     pub(crate) events: Events,
     pub(crate) sent_calls: SentCalls,
-    /// Whether all that waits has been read once since the start.
+    /// Whether all pending approvals have been read once since the start.
     is_read: AtomicBool,
-    /// Whether what waits has to be decided again.
+    /// Whether held calls have to be decided again.
     is_outdated: AtomicBool,
     enforcing: Mutex<()>,
 }
@@ -118,7 +118,7 @@ impl fmt::Debug for Approvals {
 }
 
 impl Approvals {
-    /// A service for these calls, that has read nothing yet.
+    /// A service for these calls, which has read nothing yet.
     #[must_use]
     pub fn new(parts: ApprovalParts, calls: Weak<dyn Calls>) -> Self {
         Self {
@@ -142,18 +142,18 @@ impl Approvals {
         }
     }
 
-    /// What decides at this moment.
+    /// The active policies.
     #[must_use]
     pub fn policies(&self) -> Arc<Policies> {
         self.policies.load_full()
     }
 
-    /// Decides by these from now on.
+    /// Uses these policies from now on.
     pub fn adopt(&self, policies: Arc<Policies>) {
         self.policies.store(policies);
     }
 
-    /// The calls, while there is an engine.
+    /// The calls, while the engine exists.
     pub(crate) fn calls(&self) -> Option<Arc<dyn Calls>> {
         self.calls.upgrade()
     }
@@ -163,12 +163,12 @@ impl Approvals {
         self.calls().is_some_and(|calls| calls.is_unreachable(approval))
     }
 
-    /// Whether a token that somebody calls with is revoked.
+    /// Whether a token of the caller is revoked.
     pub(crate) fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
         self.broker.is_caller_revoked(caller)
     }
 
-    /// Keeps an event and says in the log when that fails; for events that nothing depends on.
+    /// Records an event that nothing depends on; a failure is only logged.
     pub(crate) async fn note(&self, event: AuditEvent) {
         if let Err(error) = self.ledger.note(event, Durability::Written).await {
             self.node.noticed(&error);
@@ -191,7 +191,7 @@ impl Approvals {
         read(self.ledger.store().effect(approval.record_id).await)
     }
 
-    /// What was written; nothing where it moved on between reading and writing: how, the next look says.
+    /// What was written; `None` where it moved between reading and writing: read it again.
     pub(crate) fn written<T>(&self, written: Result<T, LedgerError>) -> Result<Option<T>, Refusal> {
         match written {
             Ok(next) => Ok(Some(next)),
@@ -204,31 +204,31 @@ impl Approvals {
         }
     }
 
-    /// Everything that waits has been read since the start.
+    /// Notes that all pending approvals have been read since the start.
     pub fn was_read(&self) {
         self.is_read.store(true, Ordering::SeqCst);
     }
 
-    /// Whether everything that waits is known.
+    /// Whether all pending approvals have been read.
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.is_read.load(Ordering::SeqCst)
     }
 
-    /// What waits is to be decided again soon: what it was held under has changed.
+    /// Has held calls decided again soon: what they were held under has changed.
     pub fn decide_again(&self) {
         self.is_outdated.store(true, Ordering::SeqCst);
     }
 
-    /// Whether what waits has to be decided again, for anyone who does it now.
+    /// Whether held calls have to be decided again; resets it.
     pub fn take_outdated(&self) -> bool {
         self.is_outdated.swap(false, Ordering::SeqCst)
     }
 
-    /// What those are told who ask for what waits before all of it was read.
+    /// Refuses queries of pending approvals until all of them have been read.
     ///
     /// # Errors
-    /// A [`Refusal`] that may be asked again in a moment, until then.
+    /// A transient [`Refusal`] until then.
     pub(crate) fn must_be_read(&self) -> Result<(), Refusal> {
         if self.is_read() {
             return Ok(());
@@ -237,7 +237,7 @@ impl Approvals {
         Err(Refusal::new(ErrorCode::Overloaded, why).with_retry_after_ms(READ_AGAIN_MS))
     }
 
-    /// An approval has moved, here or on another node: the index follows, and anyone who listens hears of it.
+    /// An approval has moved, here or on another node: updates the index and notifies listeners.
     pub fn moved(&self, approval: &ApprovalRecord) {
         if !approval.state.is_open()
             && !approval.is_consumed()
@@ -252,7 +252,7 @@ impl Approvals {
         }
     }
 
-    /// What follows from a vote, an edit or another decision that was just recorded here.
+    /// Handles a vote, an edit or another decision that was just recorded here.
     pub(crate) async fn decided(&self, approval: &ApprovalRecord) {
         self.moved(approval);
         match approval.state {
@@ -275,7 +275,7 @@ impl Approvals {
         }
     }
 
-    /// An approval came to nothing here: its record was as `record` says until then.
+    /// An approval ended here without success; `record` is as it was before.
     pub async fn ended(&self, approval: &ApprovalRecord, record: &EffectRecord) {
         self.moved(approval);
         self.count_ended(approval.state.name(), approval);
@@ -288,7 +288,7 @@ impl Approvals {
         }
     }
 
-    /// Counts that people have agreed, or that an approval has ended without that.
+    /// Counts an approval that was approved or has ended.
     pub fn count_ended(&self, result: &'static str, approval: &ApprovalRecord) {
         let waited_ms = self.ledger.store().now().since_ms(approval.created_at);
         let waited = Duration::from_millis(u64::try_from(waited_ms).unwrap_or(0));
@@ -301,20 +301,20 @@ impl Approvals {
         self.metrics.set_approvals_pending(self.pending.pending());
     }
 
-    /// An entry was made or has moved here: what is in force is read again.
+    /// An entry was made or has moved here: reads the directives again.
     pub(crate) async fn arranged(&self, entry: Directive) {
         let told = self.read_again().await;
         if entry.kind() == DirectiveKind::Revocation {
-            // Also where what is in force could not be read again.
+            // Even if the directives could not be read again.
             self.enforce(Some(&entry));
         }
-        // One that is over from the beginning, or that nobody could read, is news all the same.
+        // An entry that is not open from the start, or that could not be read, is an event all the same.
         if !told.iter().any(|one| one.directive_id == entry.directive_id) {
             self.events.entry(&Arc::new(entry), self.ledger.store().now());
         }
     }
 
-    /// Reads what is in force, before anything is taken in.
+    /// Reads the directives in force, before any call is admitted.
     ///
     /// # Errors
     /// [`LedgerError`] when it cannot be read.
@@ -324,27 +324,27 @@ impl Approvals {
         Ok(())
     }
 
-    /// Reads what is in force again, where it may have changed.
+    /// Reads the directives again, as they may have changed.
     pub async fn follow(&self) {
         self.read_again().await;
     }
 
     async fn read_again(&self) -> Vec<Arc<Directive>> {
-        // A reading that began after this was asked for is enough: after a freeze many calls ask at once.
+        // A reading that began after this request is enough: after a freeze many calls ask at once.
         let asked = Instant::now();
         self.renew(|rules| rules.read_at().is_some_and(|began| began >= asked)).await
     }
 
-    /// Makes sure that what is in force is known: a freeze or an end that was acknowledged elsewhere counts here. Waits for that no longer
-    /// than `patience`, no matter who reads it.
+    /// Makes sure that the view of the directives is current: a freeze or an end that was acknowledged on another node applies here. Waits
+    /// no longer than `patience`, whichever task reads.
     ///
     /// # Errors
-    /// A [`Refusal`] that may pass, when it cannot be read.
+    /// A transient [`Refusal`] when they cannot be read.
     pub async fn must_be_current(self: &Arc<Self>, patience: Duration) -> Result<(), Refusal> {
         if self.are_rules_current() {
             return Ok(());
         }
-        // In a task of its own: anyone who runs out of patience takes nobody else's reading with them.
+        // In a task of its own: a caller that runs out of patience does not cancel a reading that others wait for.
         let owner = Arc::clone(self);
         let caught_up =
             tokio::spawn(async move { owner.renew(|_| owner.are_rules_current()).await });
@@ -385,21 +385,21 @@ impl Approvals {
         }
     }
 
-    /// What was read counts from here on.
+    /// Enforces the directives that were read.
     fn observe(&self) {
         let read = self.rules.open();
         self.enforce(None);
         self.rules.is_observed(&read);
     }
 
-    /// Has the revocations that are in force, and `another` if it is, observed from now on, and drops what they are about.
+    /// Enforces the revocations in force, and `another` if it is one, from now on, and drops what they cover.
     fn enforce(&self, another: Option<&Directive>) {
-        // One at a time, so that what was read before never replaces what was read after it.
+        // One at a time, so that an older reading never replaces a newer one.
         let _one_at_a_time = self.enforcing.lock();
         let now = self.ledger.store().now();
         let mut revoked = self.rules.open().revocations(now);
         revoked.extend(another.and_then(|entry| rules::revoked(entry, now)));
-        // Looked at every second: what is kept is gone through only where something is new.
+        // Called every second: what is kept is searched only if there is a new revocation.
         if let Some(dropped) = self.broker.enforce(revoked) {
             if let Some(calls) = self.calls() {
                 calls.revoked();

@@ -1,6 +1,6 @@
 //! Similar past calls: what people decided when the same agent asked for the same operation before.
 //!
-//! Owns which earlier calls an approver is shown. Bounded: only the newest that were decided are looked through, however many wait.
+//! Owns which earlier calls an approver is shown. Bounded: only the newest decided ones are searched, however many are pending.
 
 use placet_ledger::{approval::ApprovalRecord, store::ApprovalQuery};
 use placet_types::{
@@ -12,12 +12,12 @@ use placet_types::{
 
 use crate::{outcome, service::Approvals};
 
-/// Among how many of the newest decided approvals of the operation is looked.
+/// How many of the newest decided approvals of the operation are searched.
 const LOOKED_THROUGH: usize = 100;
 
 impl Approvals {
-    /// The newest calls of the same operation by the same agent that people decided on. None where the ledger cannot tell: they help to
-    /// decide, and nothing is decided by them.
+    /// The newest decided calls of the same operation by the same agent. None where the ledger cannot be read: they only help approvers,
+    /// and nothing depends on them.
     pub async fn similar_calls(
         &self,
         chain: &PrincipalChain,

@@ -1,7 +1,7 @@
 //! One line of what a held call would run, for lists.
 //!
-//! Owns how a frozen preview becomes a line. Invariant: it is made of the preview alone, in which sensitive fields are masked, and is as
-//! short as a line, whatever the arguments are.
+//! Owns how a frozen preview becomes a line. Invariant: it is made of the preview alone, in which sensitive fields are masked, and is never
+//! longer than a line, whatever the arguments.
 
 use std::collections::BTreeSet;
 
@@ -25,14 +25,14 @@ pub(crate) async fn of(service: &Approvals, approval: &ApprovalRecord) -> String
 
 fn line_of(preview: &Value, masked: &BTreeSet<String>) -> String {
     let Value::Object(fields) = preview else { return String::new() };
-    // What is short comes first: it is what tells two calls apart.
+    // Short values come first: they tell two calls apart.
     let (short, long): (Vec<_>, Vec<_>) =
         fields.iter().partition(|(_, value)| !value.is_object() && !value.is_array());
     let parts = short.into_iter().chain(long).map(|(name, value)| {
         format!("{name}: {}", text_of(value, masked.contains(&json::token(name))))
     });
     let line = parts.collect::<Vec<_>>().join(", ");
-    // Of a longer text only the beginning can have room.
+    // Of a longer text only the beginning can fit.
     let beginning: String = line.chars().take(CHARS_MAX.saturating_add(1)).collect();
     let visible = text::visible(&beginning);
     if visible.chars().count() <= CHARS_MAX {
@@ -41,7 +41,7 @@ fn line_of(preview: &Value, masked: &BTreeSet<String>) -> String {
     visible.chars().take(CHARS_MAX).chain(['…']).collect()
 }
 
-/// A text as it is; what only reads like the mask, or could not be seen, is quoted.
+/// A text as it is; quoted if it reads like the mask or would be invisible.
 fn text_of(value: &Value, is_masked: bool) -> String {
     match value {
         Value::String(text) if !text.is_empty() && (is_masked || text != MASK) => text.clone(),

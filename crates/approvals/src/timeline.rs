@@ -1,7 +1,7 @@
 //! The timeline of one call: its steps from plan to effect, from the audit chain.
 //!
-//! Owns what of the chain is shown, and to whom. Not here: which entries are about a call, which the log knows. Invariants: anyone who
-//! may not see the call learns nothing, not even that there is one; a timeline that lacks steps says so.
+//! Owns which parts of the chain are shown, and to whom. Not here: which entries are about a call, which the log knows. Invariants: a
+//! caller who may not see the call learns nothing, not even that it exists; a timeline that lacks steps says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,8 @@ impl Approvals {
         let mut timeline = steps_about(log.as_ref(), &subjects).await.map_err(unread)?;
         let steps = &mut timeline.steps;
         if !reviewer::is_person(caller) {
-            // A note may name a policy, which is nothing for the one who is refused; and what else an approver's token is for is not an agent's to know.
+            // A note may name a policy, which is hidden from the refused caller; and the other audiences of an approver's token are hidden
+            // from agents.
             for step in steps.iter_mut() {
                 step.note = None;
                 step.audiences.clear();
@@ -81,21 +82,21 @@ fn may_see(
         chain.key_scope(&record.scope.capability) == record.scope
             || (viewer.is_auditor && record.scope.tenant == viewer.tenant)
     });
-    // An external approver sees what to decide on, not what the asking tenant did around it.
+    // An external approver sees what to decide on, not what the asking tenant did about it.
     let by_approval = approval.is_some_and(|approval| {
         !reviewer::is_external(caller, approval) && reviewer::may_view(service, caller, approval)
     });
     by_record || by_approval
 }
 
-/// What is read of an entry: the events in it.
+/// The part of an entry that is read: its events.
 #[derive(Deserialize)]
 struct Payload {
     #[serde(default)]
     audit: Vec<Value>,
 }
 
-/// The steps that the log has of some subjects.
+/// The log's steps about these subjects.
 async fn steps_about(log: &dyn AuditLog, subjects: &[Subject]) -> Result<TimelineView, StoreError> {
     let mut timeline = TimelineView { steps: Vec::new(), incomplete: false };
     let mut places = BTreeSet::new();
@@ -105,12 +106,12 @@ async fn steps_about(log: &dyn AuditLog, subjects: &[Subject]) -> Result<Timelin
     for (name, seq) in places {
         let found = log.entries(&name, seq, 1).await;
         let entry = found.ok().and_then(|found| found.into_iter().find(|entry| entry.seq == seq));
-        // A part of the log that was taken away has no entries.
+        // A part of the log that was removed has no entries.
         let Some(entry) = entry else {
             timeline.incomplete = true;
             continue;
         };
-        // An entry of a later form is no step.
+        // An entry of a later version is not a step.
         let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else { continue };
         let events = payload.audit.into_iter();
         let events = events.filter_map(|event| serde_json::from_value::<AuditEvent>(event).ok());
@@ -121,7 +122,7 @@ async fn steps_about(log: &dyn AuditLog, subjects: &[Subject]) -> Result<Timelin
     Ok(timeline)
 }
 
-/// The first entry of a log, of so many, that was written at that moment or later: entries are in the order of time.
+/// The first of a log's `size` entries that was written at that time or later: entries are in the order of time.
 ///
 /// # Errors
 /// [`StoreError`] when the log cannot be read.

@@ -1,8 +1,7 @@
-//! A look at the index: which held calls somebody sees, which of them are theirs to decide, in which order, and how much there is.
+//! Queries of the index: which held calls a viewer sees, which of them they can decide, in which order, and how many there are.
 //!
-//! Owns the cheap part of visibility: tenant, groups, ownership. Anyone who is shown an approval is asked about at Cedar besides, for the
-//! page that is shown. Invariant: of other tenants this filter lets through only what asks a group of the viewer's own tenant that the
-//! viewer is in.
+//! Owns the cheap part of visibility: tenant, groups, ownership. Cedar is asked in addition about each approval of the page that is shown.
+//! Invariant: of other tenants this filter lets through only what asks a group of the viewer's own tenant that the viewer is in.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -18,40 +17,40 @@ use placet_types::{
 use super::{PendingIndex, Place, Row};
 use crate::views::{InboxOrder, InboxQuery, QueueMetrics, Whose};
 
-/// Until which age a call is in which of the columns of the chart, in milliseconds; what is older is in the last.
+/// The upper age limits of the chart's columns, in milliseconds; older calls are in the last column.
 const AGES_MS: [i64; 4] = [15 * 60_000, 60 * 60_000, 4 * 60 * 60_000, 24 * 60 * 60_000];
 
-/// Who looks.
+/// Who is looking.
 #[derive(Debug, Clone)]
 pub(crate) struct Viewer {
     pub(crate) tenant: TenantId,
     pub(crate) chain: PrincipalChain,
-    /// Groups of claims and directory; empty unless it is a person by themselves.
+    /// Groups from claims and directory; empty unless the viewer is a person acting directly.
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) is_person: bool,
     pub(crate) is_auditor: bool,
-    /// Whose duty was handed over to them, and for which groups.
+    /// The duties delegated to them.
     pub(crate) duties: Vec<Duty>,
 }
 
-/// A duty that somebody handed over.
+/// A duty that a colleague delegated.
 #[derive(Debug, Clone)]
 pub(crate) struct Duty {
     pub(crate) author: PrincipalId,
     pub(crate) groups: BTreeSet<GroupId>,
-    /// Those of them that only the author's token said.
+    /// Those of the groups that only the author's token confirms.
     pub(crate) claimed: BTreeSet<GroupId>,
     pub(crate) since: Timestamp,
 }
 
-/// What a look found.
+/// The result of a query.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The page, each with whether it is theirs to decide.
+    /// The page, and for each whether the viewer can decide it.
     pub(crate) page: Vec<(ApprovalId, bool)>,
     /// How many there are in all.
     pub(crate) total: usize,
-    /// How many of all that wait are theirs to decide.
+    /// How many of all pending ones the viewer can decide.
     pub(crate) mine: usize,
 }
 
@@ -81,7 +80,7 @@ impl PendingIndex {
         Found { page, total, mine: mine_in_all }
     }
 
-    /// How things stand in approvals of a tenant.
+    /// The queue metrics of a tenant.
     pub(crate) fn load(&self, tenant: &TenantId, now: Timestamp) -> QueueMetrics {
         let inner = self.lock();
         let mut load = QueueMetrics::default();
@@ -103,7 +102,7 @@ impl PendingIndex {
     }
 }
 
-/// The same look at one approval that is over, which the index does not keep: whether it is seen, and wanted.
+/// The same for one approval that has ended, which the index does not keep: whether it is visible and wanted.
 pub(crate) fn is_wanted(
     approval: &ApprovalRecord,
     directory: &Directory,
@@ -124,7 +123,7 @@ impl Viewer {
         *row.tenant() == self.tenant
     }
 
-    /// Whether somebody waits for it who is the viewer, or whom the viewer answers for.
+    /// Whether the viewer waits for it, or answers for the one who does.
     fn is_own(&self, row: &Row) -> bool {
         if !self.is_at_home(row) {
             return false;
@@ -136,7 +135,7 @@ impl Viewer {
         row.agent.1 == *self.id() && row.user.as_ref() == user
     }
 
-    /// Whether it asks them as a member of their own groups: of another tenant's call, as an external approver.
+    /// Whether it asks a group of the viewer: for another tenant's call, as an external approver.
     fn is_asked(&self, row: &Row) -> bool {
         let of = (!self.is_at_home(row)).then_some(&self.tenant);
         self.is_person && row.asked.iter().any(|group| group.has(of, &self.groups))
@@ -173,18 +172,18 @@ impl Viewer {
     }
 }
 
-/// Whether somebody of the call's tenant is interested, or has decided.
+/// Whether a person of the call's tenant has an interest in it, or has decided.
 fn is_bound(row: &Row, person: &PrincipalId) -> bool {
     let interested = [&row.owner, &row.user].into_iter().flatten();
     let decided = row.voices.iter().filter(|(tenant, _)| tenant.is_none());
     interested.chain(decided.map(|(_, person)| person)).any(|other| other == person)
 }
 
-/// Which rows a query wants, besides those that are visible.
+/// Which visible rows a query wants.
 struct Wanted<'a> {
     query: &'a InboxQuery,
     pending: Option<bool>,
-    /// The text that is looked for, in lower case.
+    /// The search text, in lower case.
     search: Option<String>,
 }
 
@@ -199,7 +198,7 @@ impl<'a> Wanted<'a> {
         Self { query, pending, search: search.map(str::to_lowercase) }
     }
 
-    /// An external approver's filters look at nothing that an external approver is not shown: not for whom a call is, nor who else is asked.
+    /// An external approver's filters do not see what is hidden from them: for whom a call is, and who else is asked.
     fn wants(&self, viewer: &Viewer, row: &Row) -> bool {
         let at_home = viewer.is_at_home(row);
         let user = row.user.as_ref().filter(|_| at_home);
@@ -220,7 +219,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The stronger mode first.
+/// The sort key; the stronger mode comes first.
 type Order = (bool, Option<Reverse<ApprovalMode>>, i64, i64, u64);
 
 fn order_of(order: InboxOrder, mine: bool, place: Place, row: &Row) -> Order {

@@ -80,7 +80,7 @@ fn a_look_in_short_finds_what_moved_elsewhere_and_nothing_that_is_known() {
     board.moved(&over, &directory(), now);
     board.begin_sweep();
     let mark = |number, rev| ApprovalMark { approval_id: approval(number).approval_id, rev };
-    // The first is known, the second has moved, the third is over since, the fourth is new.
+    // The first is known, the second has moved, the third has ended since, the fourth is new.
     let moved = board.moved_of(&[mark(1, 1), mark(2, 2), mark(3, 1), mark(4, 1)]);
     assert_eq!(moved, [approval(2).approval_id, approval(4).approval_id]);
     assert_eq!(board.unseen(9), [approval(2).approval_id], "the first one was seen");

@@ -1,7 +1,7 @@
-//! SingleFlight: one reading of what is in force at a time, for all who wait for one.
+//! SingleFlight: one reading of the directives at a time, shared by all who wait for one.
 //!
-//! Owns who reads, and what the others are told. Invariant: a reading that fails is the answer of everybody who waited for it, so that
-//! nobody waits for more than the one under way and one of their own, however many there are.
+//! Owns who reads, and what the others get. Invariant: a failed reading is the answer for everyone who waited for it, so that nobody waits
+//! for more than the reading in flight and one of their own, however many there are.
 
 use std::future::Future;
 
@@ -9,12 +9,12 @@ use tokio::{sync::Mutex, time::Instant};
 
 use placet_ledger::store::StoreError;
 
-/// The right to read, with when a reading failed last, and why.
+/// The lock for reading, with the time and the cause of the last failure.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight(Mutex<Option<(Instant, StoreError)>>);
 
 impl SingleFlight {
-    /// Reads when it is one's turn.
+    /// Reads once it has the lock.
     ///
     /// # Errors
     /// Why this reading failed, or one that ended while this one waited.
@@ -24,7 +24,7 @@ impl SingleFlight {
     ) -> Result<T, StoreError> {
         let asked = Instant::now();
         let mut failed = self.0.lock().await;
-        // A later one that went well has taken this away.
+        // A later success would have cleared this.
         if let Some((at, error)) = &*failed
             && *at >= asked
         {
@@ -44,7 +44,7 @@ mod tests {
 
     const READING: Duration = Duration::from_secs(5);
 
-    /// Reads once, in one's turn.
+    /// Reads once, when it has the lock.
     async fn read(turns: &SingleFlight, goes_well: bool) -> Result<Duration, StoreError> {
         let began = Instant::now();
         let reading = async {
