@@ -1,7 +1,7 @@
 //! The approval record and its machine: asked, voted on, satisfied, consumed, or ended.
 //!
-//! Owns how votes are counted and which moves are legal. Does not decide who may vote: Cedar does, in `policy`. Invariant I10:
-//! an approval is consumed by one record only, and never after it expired, was denied or became void.
+//! Owns how votes are counted and which moves are legal. Does not decide who may vote: Cedar does, in `policy`. Invariant I10: an approval
+//! is consumed by one record only, and never after it expired, was denied or became void.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ mod ballot;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalRecord {
-    /// The form of this record.
+    /// The version of this record.
     pub version: u16,
     /// Its identity.
     pub approval_id: ApprovalId,
@@ -42,51 +42,52 @@ pub struct ApprovalRecord {
     pub capability: CapabilityId,
     /// The mode the call had when it was held.
     pub mode: ApprovalMode,
-    /// What an agreement is for.
+    /// The request that approvers agree to.
     pub request_digest: Digest,
     /// The content digest of the proposal envelope: what approvers are shown.
     pub proposal: Digest,
-    /// The bundle that held the call; recorded beside the request digest, not in it.
+    /// The bundle that held the call; recorded alongside the request digest, not in it.
     pub bundle_digest: Digest,
     /// Who has to agree.
     pub requirement: Requirement,
     /// When it was asked.
     pub created_at: Timestamp,
-    /// When it ends, whatever its state.
+    /// When it expires, whatever its state.
     pub expires_at: Timestamp,
-    /// Counts moves; 1 is the first durable form.
+    /// Counts moves; the first durable version is 1.
     pub rev: u64,
-    /// Who decided what, in order; also on proposals that an edit replaced.
+    /// Who decided what, in order; includes votes on proposals that an edit replaced.
     pub votes: Vec<Vote>,
-    /// How many of the requirement's escalations were made, in their order.
+    /// How many of the requirement's escalations were made, in order.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub escalated: u32,
-    /// Agreements that count no more, by their places in `votes`: anyone who gave them may agree again.
+    /// Agreements that no longer count, by their positions in `votes`; those who gave them may agree again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lapsed: BTreeSet<usize>,
-    /// How often it went back to its approvers, because the policies came to ask for more than was agreed.
+    /// How often it went back to its approvers, because policies ask for something else or its run's context has grown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reopened: u32,
     /// When it last did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reopened_at: Option<Timestamp>,
-    /// How the arguments were narrowed, in order; the last one is what people decide on now.
+    /// How the arguments were edited, in order; the last edit is what people decide on now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edits: Vec<Edit>,
-    /// What people are told that the run has in its context: as the proposal says, and what it had besides when it last went back to them.
+    /// The taint of the run's context that approvers are told of: that of the proposal, and what the run had in addition when it last went
+    /// back to them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
-    /// The other tenants that are asked, now or later. An edit does not change them.
+    /// The external tenants that are asked, now or later. An edit does not change them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub external_tenants: BTreeSet<TenantId>,
-    /// The channel over which the caller wants to be told how the call ended.
+    /// The channel over which the caller wants to be notified of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<ChannelName>,
-    /// Where it stands.
+    /// Its state.
     pub state: ApprovalState,
 }
 
-/// An approver wrote other arguments: everybody decides on the new ones from then on.
+/// An edit by an approver: from then on everyone decides on the new arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
@@ -102,11 +103,11 @@ pub struct Edit {
     pub from_request: Digest,
     /// The content digest of the call as it was parked before.
     pub from_parked: Digest,
-    /// Who does not decide any more, having written arguments that are not narrower: the editor, and the one who they stood for. Nobody where they
-    /// are narrower; the editor's agreement to them is among the votes then.
+    /// The authors of arguments that are not narrower, who may not decide any more: the editor, and the one they stood for. Empty where
+    /// they are narrower; the editor's agreement is then among the votes.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub authors: BTreeSet<PrincipalId>,
-    /// Where values that people are shown masked changed, as JSON Pointers.
+    /// Where masked values changed, as JSON Pointers.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub masked: BTreeSet<String>,
 }
@@ -116,7 +117,7 @@ pub(crate) const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The form of [`ApprovalRecord`] that this build writes.
+/// The version of [`ApprovalRecord`] that this build writes.
 pub const APPROVAL_VERSION: u16 = 1;
 
 /// The most votes an approval takes.
@@ -124,7 +125,7 @@ pub const VOTES_MAX: usize = 64;
 /// The most edits an approval takes.
 pub const EDITS_MAX: usize = 8;
 
-/// Where an approval stands.
+/// The state of an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ApprovalState {
@@ -132,11 +133,11 @@ pub enum ApprovalState {
     Pending,
     /// Enough people agreed; the effect is not dispatched yet.
     Approved,
-    /// Somebody said no.
+    /// It was denied.
     Denied,
     /// Nobody agreed in time.
     Expired,
-    /// The agent that asked, or somebody who may stop it, took the call back before it was sent.
+    /// The agent that asked, or a person who may stop it, withdrew the call before it was sent.
     Withdrawn {
         /// Who.
         by: PrincipalId,
@@ -178,7 +179,7 @@ impl ApprovalState {
         }
     }
 
-    /// Whether its call may still be sent under it: people are asked, or have agreed.
+    /// Whether its call may still be sent under it: it is pending or approved.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
@@ -202,7 +203,7 @@ impl ApprovalState {
                 S::Approved,
                 S::Pending | S::Consumed { .. } | S::Expired | S::Withdrawn { .. } | S::Void { .. },
             ) => true,
-            // A declared pre-effect failure may be tried again under the same agreement.
+            // A declared failure before the effect may be tried again under the same approval.
             (S::Consumed { arm: a, .. }, S::Consumed { arm: b, .. }) => a == b,
             (S::Consumed { .. }, S::Void { .. } | S::Expired) => true,
             _ => false,
@@ -213,7 +214,7 @@ impl ApprovalState {
 /// Why a vote does not count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VoteError {
-    /// The approval is over.
+    /// The approval has ended.
     #[error("the approval is {state} already; this decision changes nothing")]
     Late {
         /// How it ended.
@@ -222,7 +223,7 @@ pub enum VoteError {
     /// The same person decided before.
     #[error("you have decided on this approval already")]
     Twice,
-    /// What the approver was shown is not what would run.
+    /// What the approver was shown is no longer current.
     #[error(
         "the digest is not the one of the current proposal; look at it again and decide on what it shows now"
     )]
@@ -230,13 +231,13 @@ pub enum VoteError {
     /// Too many votes, or edits.
     #[error("the approval takes no more decisions")]
     Full,
-    /// The approver is of another tenant, which is not asked.
+    /// The approver's tenant is not asked.
     #[error("your tenant is not asked about this approval")]
     NotAsked,
-    /// Anyone who decides wrote what is decided on, in the place of the agent, or a colleague did whom they decide for.
+    /// The approver, or the colleague they decide for, wrote the arguments instead of the agent.
     #[error("the author of these arguments cannot decide on them; somebody else has to agree")]
     Author,
-    /// The edit would ask other tenants.
+    /// The edit would ask other external tenants.
     #[error("these arguments ask another tenant; deny the call, and let its agent ask again")]
     Elsewhere,
     /// The edit changes nothing.
@@ -251,7 +252,7 @@ impl ApprovalRecord {
         matches!(self.state, ApprovalState::Consumed { .. })
     }
 
-    /// Whether nothing will become of it any more, so that it may be dropped once its retention is over.
+    /// Whether it has ended for good, so that it may be dropped after its retention.
     #[must_use]
     pub const fn may_be_forgotten(&self) -> bool {
         !self.state.is_open()
@@ -275,30 +276,30 @@ impl ApprovalRecord {
         votes.filter(|(place, _)| !self.lapsed.contains(place)).map(|(_, vote)| vote)
     }
 
-    /// The votes on what is shown now that have not lapsed.
+    /// The votes on the current proposal that have not lapsed.
     pub fn shown_votes(&self) -> impl Iterator<Item = &Vote> {
         self.standing_votes().filter(|vote| vote.shown_digest == self.proposal)
     }
 
-    /// Everybody whose word on what is shown now counts already.
+    /// Everyone who has decided on the current proposal.
     pub fn deciders(&self) -> impl Iterator<Item = Voice<'_>> {
         self.shown_votes().flat_map(Vote::voices)
     }
 
-    /// Who wrote arguments that are not narrower than those before. Whatever came later, they do not decide.
+    /// The authors of arguments that were not narrower. They may not decide, whatever was edited later.
     pub fn authors(&self) -> impl Iterator<Item = &PrincipalId> {
         self.edits.iter().flat_map(|edit| &edit.authors)
     }
 
-    /// Whether anyone who votes, or whom they stand for, is one of [`Self::authors`]. Only people of the call's tenant edit.
+    /// Whether the voter, or whom they stand for, is one of [`Self::authors`]. Only people of the call's tenant edit.
     fn is_of_an_author(&self, vote: &Vote) -> bool {
         vote.voices().any(|voice| {
             voice.tenant.is_none() && self.authors().any(|author| author == voice.person)
         })
     }
 
-    /// The digest of what people of the call's own tenant are shown, which their decisions name: the proposal; once it went back to them,
-    /// with what the policies ask for now, and with what the run has in its context. What they decide on is the proposal all the same.
+    /// The digest of what people of the call's own tenant are shown, which their decisions name: the proposal; after it went back to them,
+    /// together with the current requirement and the run's taint. The decision is on the proposal all the same.
     #[must_use]
     pub fn shown(&self) -> Digest {
         if self.reopened == 0 {
@@ -315,13 +316,13 @@ impl ApprovalRecord {
         shown.field("taint", taint.as_bytes()).finish()
     }
 
-    /// Whether there is something in a run's context of which those who agreed so far could not know: they agreed to something else.
+    /// Whether the run's context contains something that those who agreed could not know of: they agreed to something else.
     #[must_use]
     pub fn is_stale(&self, taint: &BTreeSet<Taint>) -> bool {
         !taint.is_subset(&self.taint)
     }
 
-    /// The places of all agreements.
+    /// The positions of all agreements.
     #[must_use]
     pub fn agreements(&self) -> BTreeSet<usize> {
         let votes = self.votes.iter().enumerate();
@@ -374,18 +375,17 @@ impl ApprovalRecord {
         self
     }
 
-    /// The record with other arguments: another request, shown by another proposal, that everybody has to decide on again. Anyone who narrowed them
-    /// agrees by that; of the one who wrote anything else `vote` says who it was, and counts for nothing. Nothing that was required before is
-    /// required no more.
+    /// The record with other arguments: another request with another proposal, on which everyone has to decide again. An editor who
+    /// narrowed them agrees by that; otherwise `vote` only says who the editor was, and does not count. No earlier requirement is dropped.
     ///
     /// # Errors
-    /// [`VoteError`] when the approval is over or the edit changes nothing; nothing changes then.
+    /// [`VoteError`] when the approval has ended or the edit changes nothing; nothing changes then.
     pub fn edited(&self, edit: Edited, vote: Vote, now: Timestamp) -> Result<Self, VoteError> {
         self.open(now)?;
         if vote.choice != VoteChoice::Approve || vote.shown_digest != edit.proposal {
             return Err(VoteError::Stale);
         }
-        // Nobody of another tenant narrows what is the caller's, and nobody sends it to another tenant.
+        // External approvers may not edit, and an edit may not bring in other external tenants.
         if vote.tenant.is_some() || edit.requirement.external_tenants() != self.external_tenants {
             return Err(VoteError::Elsewhere);
         }
@@ -425,9 +425,8 @@ impl ApprovalRecord {
         Err(VoteError::Late { state: if expired { "expired" } else { self.state.name() } })
     }
 
-    /// Whether the record may follow `before`: the same call, the next revision, a legal move, no decision taken back and none by the one who
-    /// wrote what is decided on, no time given on top, and another request or proposal only by an edit that names what was there. `None`:
-    /// there was none.
+    /// Whether the record may follow `before`: the same call, the next revision, a legal move, no vote removed and none by an author of the
+    /// arguments, no time added, and another request or proposal only by an edit that names the earlier ones. `None`: there was none.
     #[must_use]
     pub fn may_follow(&self, before: Option<&Self>) -> bool {
         let Some(before) = before else {
@@ -443,7 +442,7 @@ impl ApprovalRecord {
             Some(_) | None => false,
         };
         let went_back = self.reopened > before.reopened;
-        // Asked again, people have as long as is given now, where that is less.
+        // When it goes back to approvers, the current lifetime applies if it is shorter.
         let asked_again = went_back || self.edits.len() > before.edits.len();
         let as_long = self.expires_at == before.expires_at
             || (asked_again && self.expires_at < before.expires_at);
@@ -466,7 +465,7 @@ impl ApprovalRecord {
             && edited
     }
 
-    /// The record moved to `state`; `None` when the machine does not know the move.
+    /// The record moved to `state`; `None` when the move is illegal.
     #[must_use]
     pub fn moved(&self, state: ApprovalState) -> Option<Self> {
         self.state.may_become(&state).then(|| Self {
@@ -477,7 +476,7 @@ impl ApprovalRecord {
     }
 }
 
-/// What an edit puts in the place of what was asked.
+/// What an edit replaces in the approval.
 #[derive(Debug, Clone)]
 pub struct Edited {
     /// The request as it would run now.
@@ -486,9 +485,9 @@ pub struct Edited {
     pub proposal: Digest,
     /// The content digest of the call as it was parked before.
     pub from_parked: Digest,
-    /// What policy asks for it.
+    /// The requirement that policy has for it.
     pub requirement: Requirement,
-    /// What became of the arguments.
+    /// How the arguments changed.
     pub change: Change,
 }
 

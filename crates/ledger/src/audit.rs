@@ -1,4 +1,4 @@
-//! Audit events: what the chain says beside the records.
+//! Audit events: what the chain says in addition to the records.
 //!
 //! Owns the form of an event. Invariant I15: an event holds digests, names and codes; never an argument, a result or a secret.
 
@@ -27,15 +27,15 @@ pub enum AuditKind {
     BundleActivated,
     /// A run was opened by its first call.
     RunOpened,
-    /// Something came into a run's context that had not been there: a call of it said so, or it was given another run's result.
+    /// Taint entered a run's context: a call of the run declared it, or the run was given another run's result.
     RunTainted,
     /// A call was refused.
     Refused,
-    /// A call was held for people.
+    /// A call was held for approval.
     Held,
     /// Somebody decided on an approval.
     Voted,
-    /// An approver narrowed the arguments of a held call.
+    /// An approver edited the arguments of a held call.
     Edited,
     /// The next group was asked.
     Escalated,
@@ -52,27 +52,27 @@ pub enum AuditKind {
     ReadDispatched,
     /// A read-only call came back: the end of the call that its `ReadDispatched` describes.
     ReadSettled,
-    /// A recorded result was given again.
+    /// A recorded result was replayed.
     Replayed,
     /// An operator resolved an unknown outcome.
     Resolved,
-    /// An approved call cannot run before its caller is back with another token.
+    /// An approved call waits until its caller is back with another token.
     AwaitsCredential,
     /// The duty to settle a dispatch passed to another epoch.
     Adopted,
-    /// An operator wants a call sent again whose outcome is unknown.
+    /// An operator asked for a call with an unknown outcome to be sent again.
     Rearmed,
     /// Result and arguments were dropped after their retention.
     Buried,
     /// A tombstone was dropped.
     Forgotten,
-    /// People were told of something, could not be told, or the sender of such messages notes how far it has read.
+    /// People were notified or could not be, or the notifier recorded how far it has read.
     Notified,
-    /// Something a security team wants to know of: a forged token, a mode raised in flight, a contract that drifted.
+    /// A security event: a forged token, a mode raised in flight, a contract that drifted.
     Security,
 }
 
-/// The name among an event's digests of the tokens that a call was tried with: of their handles, never of them.
+/// The digest name for the tokens that a call was tried with; it digests their handles, never the tokens.
 pub const TRIED: &str = "tried";
 
 /// One event of the chain.
@@ -96,7 +96,7 @@ pub struct AuditEvent {
     /// By whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<PrincipalChain>,
-    /// How the caller and its user proved who they are, where a call is about to be, or was, decided upon.
+    /// How the caller and its user proved who they are, where a call is decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<Box<CallerIdentity>>,
     /// Under which record.
@@ -105,8 +105,8 @@ pub struct AuditEvent {
     /// Under which approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
-    /// The entries of the approval service that it is about or that it relied on. A dispatch names the standing grant that it used and the
-    /// break-glass records it was decided under, so that every use of an entry is found by its name.
+    /// The entries of the approval service that it is about or relied on. A dispatch names the standing grant it used and the break-glass
+    /// records it was decided under, so that every use of an entry can be found by its id.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub directives: BTreeSet<DirectiveId>,
     /// With which code.
@@ -118,14 +118,14 @@ pub struct AuditEvent {
     /// Digests of what is not written out, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub digests: BTreeMap<String, Digest>,
-    /// The credential that the call was sent with: what it said, never what it was. Of an event that an operator has to fix one, that
-    /// one, as it was planned.
+    /// The credential that the call was sent with: its description, never its value. For an event about a credential fault, that credential
+    /// as it was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Box<CredentialUse>>,
-    /// Whom the tokens were for that it was done with, where one of them is for several services.
+    /// The audiences of the tokens, where one of them is for several services.
     #[serde(default, skip_serializing_if = "TokenAudiences::is_empty")]
     pub audiences: TokenAudiences,
-    /// What the run had in its context when this was decided; of an outcome, what the result brought into it.
+    /// The run's taint at the decision; for an outcome, the taint that the result brought.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
     /// The trace it belongs to.
@@ -136,7 +136,7 @@ pub struct AuditEvent {
     pub note: Option<String>,
 }
 
-/// What the entries of a log are found by.
+/// The key by which entries of a log are found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A call: events that name it.
@@ -168,8 +168,8 @@ impl AuditEvent {
         call.or_else(|| self.approval_id.clone().map(Subject::Approval))
     }
 
-    /// The event of the end of the read that this one begins. It names the call and its operation; who called, and what was decided, is
-    /// said by this one.
+    /// The event for the end of the read that this one begins. It names the call and its operation; the caller and the decision are in this
+    /// one.
     #[must_use]
     pub fn end_of_read(&self) -> Self {
         let (tenant, call_id) = (self.tenant.clone(), self.call_id.clone());
@@ -177,7 +177,7 @@ impl AuditEvent {
         Self { tenant, call_id, capability, ..Self::new(AuditKind::ReadSettled) }
     }
 
-    /// An event of `kind` with nothing else said.
+    /// An event of `kind` with no other field set.
     #[must_use]
     pub const fn new(kind: AuditKind) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Entries of the approval service: standing grants, break-glass records, freezes, delegations, revocations, and what may become of them.
+//! Entries of the approval service: standing grants, break-glass records, freezes, delegations, revocations, and their lifecycle.
 //!
-//! Owns the record, its machine and how often a grant may still be used. What an entry arranges is in `placet_types::directive`; who may
-//! arrange it is Cedar's answer. Invariant: what an entry arranges never changes; it is in force only when enough distinct people
-//! agreed to exactly that, between its start and its end, and until somebody ended it.
+//! Owns the record, its machine and how often a grant may still be used. What an entry arranges is in `placet_types::directive`; Cedar
+//! decides who may arrange it. Invariant: what an entry arranges never changes; it is in force only when enough distinct people agreed to
+//! exactly that, between its start and its end, and until it is ended.
 
 use std::collections::BTreeSet;
 
@@ -20,21 +20,21 @@ use placet_types::{
 
 use crate::approval::{Ballot, Tally, VOTES_MAX, VoteError, is_zero};
 
-/// The form of [`Directive`] that this build writes.
+/// The version of [`Directive`] that this build writes.
 pub const DIRECTIVE_VERSION: u16 = 1;
 
-/// The end of all times.
+/// For entries without an end.
 const FOR_EVER: Timestamp = Timestamp::from_ms(i64::MAX);
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Directive {
-    /// The form of this record.
+    /// The version of this record.
     pub version: u16,
     /// Its identity.
     pub directive_id: DirectiveId,
-    /// Whose directives.
+    /// The tenant.
     pub tenant: TenantId,
     /// Who made it.
     pub by: PrincipalId,
@@ -48,23 +48,23 @@ pub struct Directive {
     pub expires_at: Timestamp,
     /// What it arranges.
     pub body: DirectiveBody,
-    /// Who has to agree before it is in force; no quorum: nobody.
+    /// Who has to agree before it is in force; quorum 0: nobody.
     pub requirement: Requirement,
-    /// Counts moves; 1 is the first durable form.
+    /// Counts moves; the first durable version is 1.
     pub rev: u64,
     /// Who decided what, in order.
     pub votes: Vec<Vote>,
-    /// How often it was used: of a grant only.
+    /// How often it was used, for a grant.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uses: u32,
-    /// Of a delegation: which of its groups nothing but its author's token said, and since when.
+    /// For a delegation: the groups that only its author's token confirmed, and as of when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Claimed>,
-    /// Where it stands.
+    /// Its state.
     pub state: DirectiveState,
 }
 
-/// Groups that only somebody's token said they are in.
+/// Groups that only a person's token confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claimed {
@@ -74,7 +74,7 @@ pub struct Claimed {
     pub as_of: Timestamp,
 }
 
-/// Where an entry stands. That it has expired is not a state: [`Directive::is_in_force`] says so.
+/// The state of an entry. Expiry is not a state: [`Directive::is_in_force`] considers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DirectiveState {
@@ -82,21 +82,21 @@ pub enum DirectiveState {
     Proposed,
     /// In force between its start and its end.
     Active,
-    /// Somebody said no.
+    /// It was denied.
     Denied,
     /// Somebody ended it before its time.
     Ended {
         /// Who, when and why.
         end: DirectiveNote,
     },
-    /// Looked at afterwards, as every break-glass record has to be.
+    /// Reviewed afterwards, as every break-glass record has to be.
     Reviewed {
         /// Who, when and with what result.
         review: DirectiveNote,
     },
 }
 
-/// A word about an entry.
+/// A remark on an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirectiveNote {
@@ -142,28 +142,28 @@ pub enum DirectiveError {
     /// The vote does not count.
     #[error(transparent)]
     Vote(#[from] VoteError),
-    /// It is over.
+    /// It has ended.
     #[error("already {0}")]
     Over(&'static str),
-    /// Only a break-glass record is reviewed.
+    /// Only a break-glass record can be reviewed.
     #[error("only a break-glass record is reviewed")]
     NotReviewed,
     /// It is still in force.
     #[error("it is still in force; end it, or wait for its end, before it is reviewed")]
     InForce,
-    /// Anyone who took part cannot look at it afterwards.
+    /// Those who took part cannot review it.
     #[error("it is reviewed by somebody who neither asked for it nor agreed to it")]
     TookPart,
 }
 
 impl Directive {
-    /// What it is.
+    /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> DirectiveKind {
         self.body.kind()
     }
 
-    /// The digest of all that people agree to.
+    /// The digest of everything that people agree to.
     #[must_use]
     pub fn terms(&self) -> Digest {
         canonical_digest(&json!({
@@ -178,13 +178,13 @@ impl Directive {
         }))
     }
 
-    /// How it begins: in force where nobody has to agree.
+    /// Its first state: active if nobody has to agree.
     #[must_use]
     pub const fn first_state(requirement: &Requirement) -> DirectiveState {
         if requirement.quorum == 0 { DirectiveState::Active } else { DirectiveState::Proposed }
     }
 
-    /// Whether it counts at `now`.
+    /// Whether it is in force at `now`.
     #[must_use]
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.state == DirectiveState::Active
@@ -193,14 +193,14 @@ impl Directive {
             && self.uses_left() != Some(0)
     }
 
-    /// Whether anything may still become of it, or it counts for anything: it is asked for, in force, in the future, waits for its review,
-    /// or is a revocation that counts for tokens which do not say when they were issued.
+    /// Whether it may still change or have an effect: it is proposed, in force, in the future, waits for its review, or is a revocation
+    /// that applies to tokens without an issue time.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
         self.open_until().is_some_and(|until| now < until)
     }
 
-    /// Until when [`Self::is_open`], unless it moves: a review is waited for without end. Nothing: it is over already.
+    /// Until when [`Self::is_open`], unless it moves; without end while it waits for its review. `None`: it has ended.
     #[must_use]
     pub fn open_until(&self) -> Option<Timestamp> {
         let reviewed = self.kind() == DirectiveKind::BreakGlass;
@@ -208,7 +208,7 @@ impl Directive {
             DirectiveState::Active if reviewed => Some(FOR_EVER),
             DirectiveState::Ended { .. } if reviewed && !self.votes.is_empty() => Some(FOR_EVER),
             DirectiveState::Active if self.uses_left() == Some(0) => None,
-            // How old such a token is nobody can tell, and so nor when the last one from before the revocation is over.
+            // The age of such a token is unknown, so the revocation applies for the longest possible time.
             DirectiveState::Active if self.kind() == DirectiveKind::Revocation => {
                 let longest = i64::try_from(REVOCATION_MS_MAX).unwrap_or(i64::MAX);
                 Some(self.expires_at.max(self.created_at.plus_ms(longest)))
@@ -220,9 +220,9 @@ impl Directive {
         }
     }
 
-    /// Whether it says that from its start on less may happen than before it stood like this: a freeze or a revocation that is in
-    /// force, a break-glass record that was ended. What was decided before is decided again then. A grant is not among them: each
-    /// dispatch that uses one finds out whether it is in force.
+    /// Whether it allows less from its start on than its earlier state did: a freeze or a revocation that is active, a break-glass record
+    /// that was ended. Earlier decisions are then made again. Grants are not restrictive: each dispatch that uses one checks whether it is
+    /// in force.
     #[must_use]
     pub const fn is_restrictive(&self) -> bool {
         match self.kind() {
@@ -236,7 +236,7 @@ impl Directive {
         }
     }
 
-    /// When the last thing became of it that will, as far as it can be told: it is over, and nobody is to look at it any more.
+    /// When it ended for good, as far as that can be told: nothing more will happen to it, and no review is due.
     #[must_use]
     pub fn over_since(&self) -> Option<Timestamp> {
         match (&self.state, self.open_until()) {
@@ -249,13 +249,13 @@ impl Directive {
         }
     }
 
-    /// Where it stands among the others, oldest first.
+    /// Its position among the entries, oldest first.
     #[must_use]
     pub const fn place(&self) -> (Timestamp, &DirectiveId) {
         (self.created_at, &self.directive_id)
     }
 
-    /// How often it may still be used; nothing where that is not counted.
+    /// How often it may still be used; `None` where uses are not counted.
     #[must_use]
     pub fn uses_left(&self) -> Option<u32> {
         let DirectiveBody::Grant(grant) = &self.body else { return None };
@@ -277,7 +277,7 @@ impl Directive {
         if vote.shown_digest != shown {
             return Err(VoteError::Stale);
         }
-        // What a tenant sets is its own.
+        // A tenant's arrangements are its own.
         if vote.tenant.is_some() {
             return Err(VoteError::NotAsked);
         }
@@ -302,7 +302,7 @@ impl Directive {
         Ok(next)
     }
 
-    /// Whether somebody wrote what a standing grant covers, in the place of the agent, or has it cover more than the call in hand.
+    /// Whether the person is an author of the standing grant: wrote its arguments instead of the agent, or had it cover more than the call.
     #[must_use]
     pub fn is_of_an_author(&self, person: &PrincipalId) -> bool {
         matches!(&self.body, DirectiveBody::Grant(grant) if grant.authors.contains(person))
@@ -311,15 +311,15 @@ impl Directive {
     /// The entry, ended before its time.
     ///
     /// # Errors
-    /// [`DirectiveError::Over`] when it is over already.
+    /// [`DirectiveError::Over`] when it has already ended.
     pub fn ended(&self, end: DirectiveNote) -> Result<Self, DirectiveError> {
         self.become_state(DirectiveState::Ended { end })
     }
 
-    /// The entry, looked at afterwards.
+    /// The entry, reviewed.
     ///
     /// # Errors
-    /// [`DirectiveError`] when it is no break-glass record, still in force, or reviewed by somebody who took part.
+    /// [`DirectiveError`] when it is not a break-glass record, is still in force, or the reviewer took part.
     pub fn reviewed(&self, review: DirectiveNote) -> Result<Self, DirectiveError> {
         if self.kind() != DirectiveKind::BreakGlass {
             return Err(DirectiveError::NotReviewed);
@@ -335,15 +335,14 @@ impl Directive {
         self.become_state(DirectiveState::Reviewed { review })
     }
 
-    /// The entry, used once more; nothing when it is not in force.
+    /// The entry, used once more; `None` when it is not in force.
     #[must_use]
     pub fn spent(&self, now: Timestamp) -> Option<Self> {
         let counts = self.kind() == DirectiveKind::Grant && self.is_in_force(now);
         counts.then(|| Self { uses: self.uses.saturating_add(1), ..self.next() })
     }
 
-    /// Whether the entry may follow `before`: the same terms, the next revision, a legal move, no use taken back. `None`: there was
-    /// none.
+    /// Whether the entry may follow `before`: the same terms, the next revision, a legal move, no use taken back. `None`: there was none.
     #[must_use]
     pub fn may_follow(&self, before: Option<&Self>) -> bool {
         match before {

@@ -1,7 +1,7 @@
-//! `Dispatch`: the only thing an adapter acts upon.
+//! `Dispatch`: the only thing an adapter acts on.
 //!
-//! Owns the type and who may make it: [`crate::ledger::Ledger`], after its intent was recorded. Cannot be made, copied or used
-//! twice elsewhere: its fields are private, it is not `Clone`, and an adapter consumes it.
+//! Owns the type. Only [`crate::ledger::Ledger`] makes one, after its intent was recorded. It cannot be made, copied or used twice
+//! elsewhere: its fields are private, it is not `Clone`, and an adapter consumes it.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +16,7 @@ use crate::{
     store::Durability,
 };
 
-/// Leave to perform one call once.
+/// Permission to perform one call once.
 #[derive(Debug)]
 #[must_use = "a dispatch that is dropped leaves its record without an outcome"]
 pub struct Dispatch {
@@ -38,7 +38,7 @@ impl Dispatch {
         &self.call_id
     }
 
-    /// Whose data it is about: an adapter that keeps data of several tenants keeps them apart by this.
+    /// The tenant: an adapter that keeps data of several tenants keeps them apart by this.
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.tenant
@@ -62,7 +62,7 @@ impl Dispatch {
         &self.args
     }
 
-    /// What the other system may recognise the call by; the same for automatic retries.
+    /// By which the target may recognise the call; the same for automatic retries.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.token
@@ -101,7 +101,7 @@ pub struct TestDispatch {
     pub contract_digest: Digest,
     /// The arguments.
     pub args: Map<String, Value>,
-    /// What the other system may recognise the call by.
+    /// By which the target may recognise the call.
     pub token: String,
     /// When the outcome must be known.
     pub deadline_at: Timestamp,
@@ -125,7 +125,7 @@ impl Dispatch {
     }
 }
 
-/// What a dispatch is asked for: the call exactly as permitted.
+/// The intent of a dispatch: the call exactly as permitted.
 #[derive(Debug)]
 pub struct Intent {
     /// The call.
@@ -138,7 +138,7 @@ pub struct Intent {
     pub deadline_at: Timestamp,
     /// What it takes from the run's budget.
     pub reserve: Reservation,
-    /// The event that the chain keeps of it.
+    /// Its event for the audit chain.
     pub audit: AuditEvent,
 }
 
@@ -147,11 +147,11 @@ pub struct Intent {
 pub struct DispatchGuard {
     /// For the adapter.
     pub dispatch: Dispatch,
-    /// For anyone who awaits the adapter.
+    /// For the task that awaits the adapter.
     pub settlement: Settlement,
 }
 
-/// The duty to record what became of a dispatch; consumed by [`crate::ledger::Ledger::settle`].
+/// The duty to record the outcome of a dispatch; consumed by [`crate::ledger::Ledger::settle`].
 #[derive(Debug)]
 #[must_use = "an unsettled dispatch is an unknown outcome after the next start"]
 pub struct Settlement {
@@ -170,9 +170,9 @@ pub(crate) enum Subject {
     Read {
         /// Its event, to be completed.
         event: Box<AuditEvent>,
-        /// What its result brings into the run's context.
+        /// The taint that its result brings into the run's context.
         brought: Option<Box<RunTaint>>,
-        /// What the answer to its caller waits for.
+        /// How durable its end must be before its caller is answered.
         durability: Durability,
     },
 }

@@ -1,13 +1,13 @@
 //! Keys that tell their own age.
 //!
-//! Owns how a time is read out of an idempotency key (UUID version 7, RFC 9562 section 5.7; ULID). Invariant: what is not
-//! of one of these forms tells nothing, and is then remembered for ever (decision 27).
+//! Owns how a time is read from an idempotency key (UUID version 7, RFC 9562 section 5.7; ULID). Invariant: a key in another format has no
+//! age, and is then remembered for ever (decision 27).
 
 use placet_types::{clock::Timestamp, ids::IdempotencyKey};
 
-/// Times before 2015 are no times: nobody made such a key then, and a random text may look like one.
+/// Times before 2015 do not count: no such key was made then, and a random text may look like one.
 const EARLIEST_MS: u64 = 1_420_070_400_000;
-/// Times after 2100 are none either.
+/// Nor do times after 2100.
 const LATEST_MS: u64 = 4_102_444_800_000;
 
 /// When the key was made, if it says so.

@@ -1,7 +1,7 @@
 //! The ledger's verbs: claim, hold, vote, dispatch, settle, resolve.
 //!
-//! Owns the ledger over a store, its errors, and the verbs that concern neither an approval nor a dispatch; those are in the modules
-//! below. Does not decide and does not keep. Invariant: every verb is one [`Store::commit`], so it happens as a whole or not at all.
+//! Owns the ledger over a store, its errors, and the verbs that concern neither an approval nor a dispatch; those are in the modules below.
+//! Decides nothing and stores nothing. Invariant: every verb is one [`Store::commit`], so it happens as a whole or not at all.
 
 mod approvals;
 mod directives;
@@ -42,28 +42,28 @@ pub enum LedgerError {
     /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The same operator cannot be both people of a re-arm.
+    /// A re-arm by two people needs two different operators.
     #[error("another person than the first has to agree")]
     SamePerson,
     /// The permit is for another call.
     #[error("the permit is for another call")]
     PermitMismatch,
-    /// The edit is of another call, or asks for more than the held one.
+    /// The edit is for another call, or asks for more than the held one.
     #[error("the edit is of another call, or asks for more than the held one")]
     EditMismatch,
-    /// The record is not where the verb needs it.
+    /// The record is not in the state that the verb needs.
     #[error("the record is {0}")]
     WrongState(&'static str),
     /// A vote that does not count.
     #[error(transparent)]
     Vote(#[from] VoteError),
-    /// Something to keep has no JSON form.
+    /// A value to store has no JSON form.
     #[error("the record has no JSON form: {0}")]
     Encoding(String),
 }
 
 impl LedgerError {
-    /// Whether the same may go well in a moment: see [`StoreError::is_transient`].
+    /// Whether the same may succeed in a moment: see [`StoreError::is_transient`].
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_transient())
@@ -80,9 +80,9 @@ pub enum Outcome {
     /// Nothing happened: it was not sent, or a probe does not know it; it may be tried again under its approval.
     FailedRetriable(ErrorCode),
     /// It was sent, and refused with an answer that its contract declares as "not executed". It may be tried again; under its approval only
-    /// where the target recognises its token, since the word of a target is no proof.
+    /// where the target recognises its token, since the target's statement is no proof.
     Declined(ErrorCode),
-    /// Nobody can say.
+    /// Its outcome is unknown.
     Unknown(String),
 }
 
@@ -93,7 +93,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger that keeps in `store`.
+    /// A ledger over `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store }
@@ -105,11 +105,11 @@ impl Ledger {
         self.store.as_ref()
     }
 
-    /// Makes the policies with this digest the active ones, and answers their epoch: permits of another one are no longer taken. The
-    /// same policies as another node's join its epoch. Policies that were replaced come back only as `by` allows.
+    /// Activates the policies with this digest and returns their epoch; permits of another epoch are no longer accepted. If another node
+    /// activated the same policies, joins its epoch. Policies that were replaced come back only as `by` allows.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] when it could not be kept, or is a roll-back that nobody asked for.
+    /// [`LedgerError::Store`] when it could not be recorded, or is a roll-back that was not asked for.
     pub async fn activate(
         &self,
         digest: Digest,
@@ -147,7 +147,7 @@ impl Ledger {
         }
     }
 
-    /// Keeps an event that stands by itself.
+    /// Records an event on its own.
     ///
     /// # Errors
     /// [`LedgerError::Store`] when it could not be kept.
@@ -158,10 +158,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Opens a run, or gives the one that its first call opened, with the taint of this call besides.
+    /// Opens a run, or returns the one that its first call opened, adding the taint of this call.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] when the store cannot tell or keep it.
+    /// [`LedgerError::Store`] when the store cannot read or record it.
     pub async fn open_run(&self, run: RunRecord) -> Result<RunRecord, LedgerError> {
         if let Some(known) = self.store.run(&run.key).await? {
             return self.with_taint(known, run.taint).await;
@@ -170,7 +170,7 @@ impl Ledger {
         event.tenant = Some(run.key.tenant.clone());
         event.run_id = Some(run.key.run_id.clone());
         event.taint.clone_from(&run.taint);
-        // A run whose taint were lost would be told from a clean one by nothing.
+        // A run whose taint were lost could not be told from a clean one.
         let durability =
             if run.taint.is_empty() { Durability::Written } else { Durability::Synced };
         let mut changes = Changes::new(durability, Admission::New);
@@ -193,10 +193,10 @@ impl Ledger {
         Ok(tainted)
     }
 
-    /// Brings something into a run's context that no result of its own brought.
+    /// Adds taint to a run's context that none of its own results brought.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] when it could not be kept: nothing may be decided or told then as if it were not there.
+    /// [`LedgerError::Store`] when it could not be recorded: then nothing may be decided or told as if it had been.
     pub async fn taint_run(
         &self,
         brought: RunTaint,
@@ -206,7 +206,7 @@ impl Ledger {
         event.tenant = Some(brought.run.tenant.clone());
         event.run_id = Some(brought.run.run_id.clone());
         event.taint.clone_from(&brought.taint);
-        // A full store still tells what it has.
+        // A full store still returns what it has.
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         changes.taint = Some(brought);
         changes.audit.push(event);
@@ -214,7 +214,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes the key of `record`, or says how it stands.
+    /// Claims the key of `record`, or returns its state.
     ///
     /// # Errors
     /// [`LedgerError::Store`] when the store cannot tell.
@@ -222,10 +222,10 @@ impl Ledger {
         Ok(self.store.claim(record).await?)
     }
 
-    /// Returns a claim that came to nothing, and keeps `event` of it.
+    /// Releases a claim that was not used, and records `event`.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] when the event could not be kept; the claim is given back all the same.
+    /// [`LedgerError::Store`] when the event could not be recorded; the claim is released all the same.
     pub async fn release(&self, record_id: RecordId, event: AuditEvent) -> Result<(), LedgerError> {
         let kept = self.note(event, Durability::Synced).await;
         self.store.release(record_id).await;
@@ -235,12 +235,12 @@ impl Ledger {
     /// What was parked of a record, checked against its digest.
     ///
     /// # Errors
-    /// [`StoreError::ContentAltered`] and [`StoreError::ContentMissing`]; [`StoreError::Damaged`] when it has another form.
+    /// [`StoreError::ContentAltered`] and [`StoreError::ContentMissing`]; [`StoreError::Damaged`] when its format is unknown.
     pub async fn parked(&self, record: &EffectRecord) -> Result<ParkedCall, LedgerError> {
         self.document(&record.scope.tenant, record.parked).await
     }
 
-    /// A result envelope kept as content.
+    /// A result envelope from the stored content.
     ///
     /// # Errors
     /// As [`Self::parked`].
@@ -274,7 +274,7 @@ impl Ledger {
     }
 }
 
-/// A document as it is kept, with its digest.
+/// A document as it is stored, with its digest.
 fn content_of<T: serde::Serialize>(document: &T) -> Result<(Vec<u8>, Digest), LedgerError> {
     let bytes =
         serde_json::to_vec(document).map_err(|error| LedgerError::Encoding(error.to_string()))?;

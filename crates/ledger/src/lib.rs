@@ -1,9 +1,8 @@
 //! The ledger's rules: what is recorded about an effect and an approval, which moves are legal, and how a permit becomes a
 //! dispatch.
 //!
-//! Owns the record machines, the [`store::Store`] trait and the only maker of [`dispatch::Dispatch`]. Keeps nothing itself and
-//! does no I/O: `placet-store` keeps. Invariant: a [`dispatch::Dispatch`] exists only once its intent is
-//! recorded as durably as its class demands.
+//! Owns the record machines, the [`store::Store`] trait and the only maker of [`dispatch::Dispatch`]. Stores nothing itself and does no
+//! I/O: `placet-store` does. Invariant: a [`dispatch::Dispatch`] exists only once its intent is recorded as durably as its class demands.
 
 pub mod approval;
 pub mod audit;

@@ -1,7 +1,7 @@
 //! The audit log as a store shows it: entries, tree heads, proofs.
 //!
-//! Owns what is asked of a store about its chain. How proofs are made and checked is in [`crate::proof`]. A store has one log (embedded) or
-//! one for each epoch (a fleet).
+//! Owns what a store must provide about its chain. How proofs are made and checked is in [`crate::proof`]. A store has one log (embedded)
+//! or one for each epoch (a fleet).
 
 use async_trait::async_trait;
 
@@ -20,7 +20,7 @@ pub struct LogEntry {
     pub at_ms: i64,
     /// What kind of payload it has.
     pub kind: u8,
-    /// The last entry that was known to be durable when this one was made.
+    /// The last entry known to be durable when this one was made.
     pub durable_seq: u64,
     /// The hash of the entry before it; zeros for the first.
     pub prev: [u8; 32],
@@ -30,7 +30,7 @@ pub struct LogEntry {
     pub hash: [u8; 32],
 }
 
-/// A log as it stands.
+/// The head of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeHead {
     /// The log's name within the store.
@@ -41,17 +41,17 @@ pub struct TreeHead {
     pub root: [u8; 32],
     /// The hash of the last entry; zeros where there is none.
     pub head: [u8; 32],
-    /// The epoch that asks.
+    /// The epoch of the process that read it.
     pub epoch: u64,
-    /// When this was so.
+    /// When it was read.
     pub at: Timestamp,
 }
 
-/// What a store tells about its audit chain. Only durable entries are shown. Every method answers [`StoreError`] when the store cannot
+/// What a store provides about its audit chain. Only durable entries are shown. Every method returns [`StoreError`] when the store cannot
 /// tell, or has no such log or entries.
 #[async_trait]
 pub trait AuditLog: Send + Sync {
-    /// The logs there are, as they stand.
+    /// The heads of all logs.
     async fn heads(&self) -> Result<Vec<TreeHead>, StoreError>;
     /// Up to `limit` entries of `log` from `from` on.
     async fn entries(
@@ -60,9 +60,9 @@ pub trait AuditLog: Send + Sync {
         from: u64,
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError>;
-    /// The entries with events about a subject, by log and number, each log's in their order. Complete, however old they are.
+    /// The entries with events about a subject, as log and sequence number, in order within each log. Complete, however old they are.
     async fn entries_about(&self, subject: &Subject) -> Result<Vec<(String, u64)>, StoreError>;
-    /// The log and entry that made a record what it is now.
+    /// The log and entry that recorded a record's current state.
     async fn entry_of(&self, record_id: RecordId) -> Result<Option<(String, u64)>, StoreError>;
     /// The audit path of entry `seq` in the tree over the first `size` entries (RFC 9162 section 2.1.3).
     async fn inclusion(&self, log: &str, seq: u64, size: u64) -> Result<Vec<[u8; 32]>, StoreError>;

@@ -1,8 +1,8 @@
 //! Meters: how much may be used within a window of time, whatever run it is used in (TM-18).
 //!
 //! Owns the arithmetic of windows. Does not store: a meter is kept among the runs, under a name that no caller's run can have, so that it
-//! is checked and counted in the same commit as the intent that uses it. Invariant: a window that was begun is never counted from zero
-//! again, whichever node asks and however its clock stands.
+//! is checked and counted in the same commit as the intent that uses it. Invariant: a window never restarts from zero, whichever node
+//! counts and whatever its clock says.
 
 use std::collections::BTreeSet;
 
@@ -48,14 +48,14 @@ impl Window {
         }
     }
 
-    /// When the window began that `now` is in.
+    /// The beginning of the window that contains `now`.
     #[must_use]
     pub const fn begins(self, now: Timestamp) -> Timestamp {
         Timestamp::from_ms(now.as_ms().saturating_sub(now.as_ms().rem_euclid(self.ms())))
     }
 }
 
-/// Too little is left in a window of time (TM-18).
+/// Too little is left in a window (TM-18).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the {} budget is exhausted until {until}", window.as_str())]
 pub struct WindowExhausted {
@@ -69,13 +69,13 @@ pub struct WindowExhausted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metered {
-    /// Those of the calling agent, in all its runs and for whichever user.
+    /// Those of the calling agent, in all its runs and for any user.
     Agent,
     /// Those of a capability, by all agents of the tenant.
     Capability(CapabilityId),
 }
 
-/// What one dispatch takes from a window besides its run's budget.
+/// What one dispatch takes from a window, in addition to its run's budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Meter {
@@ -83,7 +83,7 @@ pub struct Meter {
     pub of: Metered,
     /// How long the window is.
     pub window: Window,
-    /// When the window began that the call is in, by the clock of the store.
+    /// The beginning of the call's window, by the clock of the store.
     pub since: Timestamp,
     /// The most calls in it.
     pub calls_max: u32,
@@ -93,7 +93,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Under which key it is kept, for the agent and the tenant of `run`.
+    /// The key of its record, for the agent and the tenant of `run`.
     #[must_use]
     pub fn key(&self, run: &RunKey) -> RunKey {
         let (agent, capability) = match &self.of {
@@ -108,7 +108,7 @@ impl Meter {
         }
     }
 
-    /// What is kept after one more call of `cents`; `kept` is what is kept now. A window that is over is forgotten by that.
+    /// The record after one more call of `cents`; `kept` is the current one. An expired window is dropped by that.
     ///
     /// # Errors
     /// [`WindowExhausted`] when that is more than the window has left.
@@ -118,7 +118,7 @@ impl Meter {
         kept: Option<&RunRecord>,
         cents: u64,
     ) -> Result<RunRecord, WindowExhausted> {
-        // A node whose clock is behind counts in the later window that another one has begun.
+        // A node whose clock is behind counts in the later window that another node has begun.
         let begun = kept.filter(|kept| kept.opened_at >= self.since);
         let current = RunRecord {
             key: self.key(run),
@@ -180,7 +180,7 @@ mod tests {
                 until: Timestamp::from_ms(NOON + 60_000),
             })
         );
-        // A higher limit counts at once, and so does a lower one.
+        // A changed limit applies at once, whether higher or lower.
         meter(Window::Minute, now, 3).taken(&run(), Some(&two), 0).unwrap();
         meter(Window::Minute, now, 1).taken(&run(), Some(&one), 0).unwrap_err();
         let later = Timestamp::from_ms(NOON + 60_000);

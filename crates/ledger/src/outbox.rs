@@ -1,7 +1,7 @@
-//! The outbox: what people are to be told of, until it is sent or given up.
+//! The outbox: messages to people, until they are sent or given up.
 //!
 //! Owns the form in which the ledger keeps it. Not here: what a message says, nor to whom it goes (`placet-notify`). Invariant: how far the
-//! log was read is kept in the same commit as what was found in it, so that a node that goes on misses no message.
+//! log was read is recorded in the same commit as the messages found in it, so that a node that continues misses none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,21 @@ use serde_json::Value;
 pub struct ReadTo {
     /// The last entry that was read, of each log.
     pub places: BTreeMap<String, u64>,
-    /// Up to when people were told of approvals that end soon.
+    /// Until when reminders of approvals that end soon were sent.
     pub as_of: Timestamp,
 }
 
-/// Which message.
+/// The identity of a message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageKey {
     /// The channel it goes over.
     pub channel: ChannelName,
-    /// What it is of: the same whichever node reads the log.
+    /// What it is about: the same whichever node reads the log.
     pub of: String,
 }
 
-/// A message that waits.
+/// A message to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitingMessage {
@@ -54,17 +54,17 @@ pub struct OutboxChange {
     pub done: BTreeSet<MessageKey>,
 }
 
-/// The outbox as it stands.
+/// The state of the outbox.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outbox {
-    /// How far the log was read; nothing: nobody was ever told of anything.
+    /// How far the log was read; `None` if no message was ever sent.
     pub read_to: Option<ReadTo>,
     /// What waits.
     pub waiting: Vec<WaitingMessage>,
 }
 
 impl Outbox {
-    /// Takes a change over.
+    /// Applies a change.
     pub fn take(&mut self, change: &OutboxChange) {
         if let Some(read_to) = &change.read_to {
             self.read_to = Some(read_to.clone());

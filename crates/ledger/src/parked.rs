@@ -1,6 +1,6 @@
 //! A call as data: everything needed to take it up again after its caller, or the process, has gone.
 //!
-//! Owns the form. Kept as content under its digest, so that a changed byte is noticed before anything runs.
+//! Owns the form. Stored as content under its digest, so that a changed byte is noticed before anything runs.
 
 use std::collections::BTreeSet;
 
@@ -18,27 +18,27 @@ use placet_types::{
     run_context::RunContext,
 };
 
-/// A token that a call was made with, as its issuer names whose it is: enough to know it as revoked, and nothing to use.
+/// A token that a call was made with, by its issuer's name for the subject: enough to recognise it as revoked, but unusable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkedToken {
     /// Who issued it.
     pub issuer: String,
-    /// Whose it is.
+    /// Its subject.
     pub subject: String,
     /// When it was issued, where it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Timestamp>,
 }
 
-/// Whose arguments a call would run, where approvers edited those that the agent sent. It stays with the call for as long as it would run
-/// them: after its approval was used, and under every later arm.
+/// Who edited the arguments that a call would run, if approvers did. It stays with the call for as long as it would run them: after its
+/// approval was consumed, and under every later arm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkedEdit {
     /// Everybody who edited them.
     pub by: BTreeSet<PrincipalId>,
-    /// Where values changed that are masked, as JSON Pointers (RFC 6901) into the arguments.
+    /// Where masked values changed, as JSON Pointers (RFC 6901) into the arguments.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub masked: BTreeSet<String>,
 }
@@ -57,15 +57,15 @@ pub struct ParkedCall {
     /// The planner's request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// The channel over which the caller wants to be told how it ended.
+    /// The channel over which the caller wants to be notified of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<ChannelName>,
     /// What an approval binds.
     pub binding: RequestBinding,
-    /// Whose arguments they are, where not the agent's own.
+    /// Who edited the arguments, if they are not the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<ParkedEdit>,
-    /// The evidence that it offers, as it was found when it was first decided upon.
+    /// The evidence that it offers, as resolved when it was first decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<EvidenceItem>,
     /// What duplicates are matched by.
@@ -83,7 +83,7 @@ pub struct ParkedCall {
     /// The tokens that it was made with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bearers: Vec<ParkedToken>,
-    /// Whom those tokens are for, where one of them is for several services.
+    /// The audiences of those tokens, where one is for several services.
     #[serde(default, skip_serializing_if = "TokenAudiences::is_empty")]
     pub audiences: TokenAudiences,
     /// The W3C `traceparent` of the call's span, so that what happens later joins the same trace.

@@ -1,8 +1,8 @@
-//! Which policies become the active ones, and which do not come back by themselves.
+//! Which policies become active, and which do not come back by themselves.
 //!
-//! Owns the rule about policies that were replaced: a mere start does not bring them back, since the node that is started may
-//! have been left behind with old files. Not here: where the past is kept. Invariant: of policies that a later activation replaced, only a
-//! roll-back that names what it replaces makes the active ones again.
+//! Owns the rule about policies that were replaced: a mere start does not bring them back, since the started node may have been left behind
+//! with old files. Not here: where past policies are stored. Invariant: policies that a later activation replaced become active again only
+//! through a roll-back that names what it replaces.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use placet_types::{clock::Timestamp, digest::Digest};
 
-/// Which policies decide now.
+/// The active policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyState {
-    /// Counts activations; a permit carries the one it was given in. 0: none yet.
+    /// Counts activations; a permit carries its epoch. 0: none yet.
     pub epoch: u64,
     /// What was activated: policies, contracts, directory and issuers together.
     pub digest: Digest,
@@ -25,10 +25,10 @@ pub struct PolicyState {
 pub enum Activation {
     /// A process that starts with them.
     Start {
-        /// The epoch of the policies that an operator said may be rolled back.
+        /// The epoch of the policies that an operator allows to be rolled back.
         rolls_back: Option<u64>,
     },
-    /// Somebody who wants these and no others, whatever was active before.
+    /// A person activates exactly these policies, whatever was active before.
     Promotion,
 }
 
@@ -42,16 +42,16 @@ impl Activation {
     }
 }
 
-/// Policies that do not become active, because they were active before and were replaced.
+/// Policies that are not activated, because they were active before and were replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplacedPolicies {
-    /// Those that were to be activated.
+    /// The policies to be activated.
     pub digest: Digest,
     /// When they were replaced.
     pub replaced_at: Timestamp,
     /// By which.
     pub replaced_by: Digest,
-    /// Those that are active now.
+    /// The active policies.
     pub active: PolicyState,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for ReplacedPolicies {
     }
 }
 
-/// How policies ended that were active once.
+/// The end of policies that were active once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
     /// When they were replaced.
@@ -79,18 +79,18 @@ pub struct Replaced {
     pub by: Digest,
 }
 
-/// The policies that were active and are not any more.
+/// The policies that were active once and are no longer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PastPolicies(BTreeMap<Digest, Replaced>);
 
 impl PastPolicies {
-    /// These.
+    /// These past policies.
     #[must_use]
     pub fn new(past: impl IntoIterator<Item = (Digest, Replaced)>) -> Self {
         Self(past.into_iter().collect())
     }
 
-    /// How these ended, if they were active and are not any more.
+    /// How these policies ended, if they were active and are no longer.
     #[must_use]
     pub fn get(&self, digest: &Digest) -> Option<Replaced> {
         self.0.get(digest).copied()
@@ -127,7 +127,7 @@ impl PastPolicies {
         }
     }
 
-    /// `next` take the place of `current` at this time.
+    /// Notes that `next` replaced `current` at this time.
     pub fn activated(&mut self, current: Option<PolicyState>, next: PolicyState, at: Timestamp) {
         if let Some(before) = current.filter(|before| before.digest != next.digest) {
             self.0.insert(before.digest, Replaced { at, by: next.digest });
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(past.get(&of(0, "old").digest), None);
         let refused = past.check(Some(of(4, "old")), of(5, "newer"), None);
         assert_eq!(refused.unwrap_err().digest, of(0, "newer").digest);
-        // The permission of the roll-back is used up.
+        // The permission to roll back is used up.
         assert!(past.check(Some(of(4, "old")), of(5, "new"), Some(3)).is_err());
     }
 }

@@ -1,13 +1,13 @@
 //! Proofs about an audit log: that an entry is in it, and that a later log only added to an earlier one.
 //!
-//! A log is a chain of entries, each naming the hash of the one before it. Over the same entries stands a Merkle tree in the
-//! manner of RFC 9162: leaf number `seq - 1` holds the 32 bytes of the chain hash of entry `seq`, the hash of a leaf is
-//! SHA-256(00, leaf), that of a node is SHA-256(01, left, right), and a log without entries has the root SHA-256 of nothing.
+//! A log is a chain of entries, each naming the hash of the one before it. Over the same entries there is a Merkle tree in the manner of
+//! RFC 9162: leaf number `seq - 1` holds the 32 bytes of the chain hash of entry `seq`, the hash of a leaf is SHA-256(00, leaf), that of a
+//! node is SHA-256(01, left, right), and a log without entries has the root SHA-256 of nothing.
 //!
 //! Owns: the hashes, the compact [`Frontier`] that a log is appended to, proofs ([`Inclusion`], [`Consistency`]) and their
 //! verification, how the nodes are kept in [`tiles`], the text of a [`checkpoint`] and what a [`receipt`] claims.
-//! Not here: keys and signatures, files and tables (`placet-store`). Invariant: what was read back is never proved from
-//! without being checked against a root that is trusted ([`TreeView`]).
+//! Not here: keys and signatures, files and tables (`placet-store`). Invariant: no proof is made from what was read back without checking
+//! it against a trusted root ([`TreeView`]).
 
 pub mod checkpoint;
 mod consistency;
@@ -29,16 +29,16 @@ pub use view::{TreeView, ViewError, tiles_of_consistency, tiles_of_inclusion};
 use placet_types::digest::Digest;
 use serde::{Deserialize, Serialize};
 
-/// A tree's node: it stands over the leaves from `index * 2^height` to before `(index + 1) * 2^height`, and all of them are there.
+/// A tree's node over the leaves from `index * 2^height` to before `(index + 1) * 2^height`, all of which exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId {
-    /// How far above the leaves; 0 is a leaf.
+    /// The height above the leaves; 0 is a leaf.
     pub height: u8,
-    /// Which of that height, from 0.
+    /// The index at that height, from 0.
     pub index: u64,
 }
 
-/// What a log is as a whole: how many entries, and the root over them.
+/// The head of a log: how many entries, and the root over them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeHead {
@@ -48,9 +48,9 @@ pub struct TreeHead {
     pub root: Digest,
 }
 
-/// Where the hashes of complete nodes come from.
+/// A source of the hashes of complete nodes.
 pub trait Nodes {
-    /// Why a hash could not be had, or there is no such proof.
+    /// Why a hash could not be read, or there is no such proof.
     type Error: From<ProofError>;
 
     /// The hash of a node, all of whose leaves are in the log.
@@ -60,10 +60,10 @@ pub trait Nodes {
     fn node(&mut self, node: NodeId) -> Result<Digest, Self::Error>;
 }
 
-/// Why a proof proves nothing, or cannot be made.
+/// Why a proof is invalid, or cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// The entry is not one of the log's.
+    /// The entry is not in the log.
     #[error("a log of {size} entries has no entry {seq}")]
     NoSuchEntry {
         /// The entry asked for.
@@ -124,7 +124,7 @@ pub fn empty_root() -> Digest {
 /// The root of the first `size` entries.
 ///
 /// # Errors
-/// What the reader answers.
+/// The reader's error.
 pub fn root<N: Nodes>(nodes: &mut N, size: u64) -> Result<Digest, N::Error> {
     if size == 0 { Ok(empty_root()) } else { range(nodes, 0, size) }
 }

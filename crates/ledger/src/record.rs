@@ -1,6 +1,6 @@
 //! The effect record: what is kept about one key.
 //!
-//! Owns the record's form, its states, attempts and classes. Which move leads where is in `moves`. Does not store.
+//! Owns the record, its states, attempts and classes. The legal moves are in `moves`. Does not store.
 
 mod moves;
 mod rearm;
@@ -25,7 +25,7 @@ use crate::reservation::Reservation;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EffectRecord {
-    /// The form of this record; another number is refused.
+    /// The version of this record; others are refused.
     pub version: u16,
     /// Its identity.
     pub record_id: RecordId,
@@ -45,24 +45,24 @@ pub struct EffectRecord {
     pub created_at: Timestamp,
     /// When the record last moved.
     pub updated_at: Timestamp,
-    /// Counts moves; 1 is the first durable form.
+    /// Counts moves; the first durable version is 1.
     pub rev: u64,
     /// Changes only by an operator's explicit re-arm.
     pub arm: u32,
     /// How often the adapter was called.
     pub attempts: u32,
-    /// What nobody knows about an earlier arm, once an operator has re-armed the record. Such a record never
-    /// returns to absent, and only a success of the new arm speaks for the whole.
+    /// The unknown outcome of an earlier arm, once an operator has re-armed the record. Such a record is never released, and only a success
+    /// of the new arm settles the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<Box<Unknown>>,
-    /// Where it stands.
+    /// Its state.
     pub state: EffectState,
 }
 
-/// The form of [`EffectRecord`]; records of another form are not read.
+/// The version of [`EffectRecord`]; records of other versions are not read.
 pub const RECORD_VERSION: u16 = 1;
 
-/// Where an effect stands.
+/// The state of an effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EffectState {
@@ -71,18 +71,18 @@ pub enum EffectState {
         /// The epoch that claimed it; an older one is void.
         epoch: u64,
     },
-    /// People are asked (T2).
+    /// It waits for approval (T2).
     PendingApproval {
         /// The approval.
         approval_id: ApprovalId,
-        /// When it ends unanswered.
+        /// When the approval expires.
         expires_at: Timestamp,
     },
-    /// People agreed; not dispatched yet.
+    /// Approved; not dispatched yet.
     Approved {
         /// The approval.
         approval_id: ApprovalId,
-        /// When the agreement ends.
+        /// When the approval expires.
         expires_at: Timestamp,
     },
     /// The adapter is, or may have been, called (T3).
@@ -91,17 +91,17 @@ pub enum EffectState {
     Succeeded {
         /// The content digest of the result envelope.
         result: Digest,
-        /// By what an outcome that was unknown came to light (T8).
+        /// What resolved an outcome that was unknown (T8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resolved_by: Option<Resolution>,
     },
-    /// Refused by the adapter, which declares that nothing happened or that trying again is pointless (T5).
+    /// It failed and will not be tried again (T5).
     FailedFinal {
         /// The cause.
         code: ErrorCode,
         /// The content digest of the result envelope.
         result: Digest,
-        /// By what an outcome that was unknown came to light (T8).
+        /// What resolved an outcome that was unknown (T8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resolved_by: Option<Resolution>,
     },
@@ -111,11 +111,11 @@ pub enum EffectState {
         code: ErrorCode,
         /// The content digest of the result envelope.
         result: Digest,
-        /// The approval under which it may be tried again: none, where a call that was sent needs a new one.
+        /// The approval under which it may be tried again; none if a call that was sent needs a new one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approval_id: Option<ApprovalId>,
     },
-    /// Nobody can say whether the effect happened (T6).
+    /// Whether the effect happened is unknown (T6).
     Indeterminate {
         /// The attempt whose outcome is unknown.
         attempt: Attempt,
@@ -123,16 +123,16 @@ pub enum EffectState {
         reason: String,
         /// The content digest of the result envelope that says so.
         result: Digest,
-        /// The operator who asks for another arm, while a second one has not agreed.
+        /// The operator who asks for another arm, until a second one has agreed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rearm: Option<Box<Rearm>>,
     },
-    /// Operators decided to send the call again under a new token, though its outcome is unknown (T9).
+    /// Operators decided to send the call again under a new token, although its outcome is unknown (T9).
     Rearmed {
-        /// Who decided, in order; two, unless the deployment says that one is enough.
+        /// Who decided, in order; two, unless the deployment requires only one.
         by: Vec<Rearm>,
     },
-    /// People said no, or nobody agreed in time; terminal for the key.
+    /// Denied, or not approved in time; terminal for the key.
     Denied {
         /// [`ErrorCode::ApprovalDenied`], [`ErrorCode::ApprovalExpired`] or [`ErrorCode::ApprovalWithdrawn`].
         code: ErrorCode,
@@ -146,7 +146,7 @@ pub enum EffectState {
         /// The error code it ended with.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<ErrorCode>,
-        /// When it had come to its end.
+        /// When it was settled.
         settled_at: Timestamp,
     },
 }
@@ -157,20 +157,20 @@ pub enum EffectState {
 pub struct Attempt {
     /// Counts from 1.
     pub number: u32,
-    /// What the adapter is given to recognise the call again.
+    /// By which the target can recognise the call.
     pub token: String,
     /// What is known about repeating it.
     pub class: Class,
-    /// When the attempt must be over.
+    /// When the attempt must have ended.
     pub deadline_at: Timestamp,
     /// When the first attempt of this arm was dispatched; bounds the use of a keyed token.
     pub first_dispatched_at: Timestamp,
-    /// Whether an earlier attempt of the arm ended without an outcome: what this one finds out speaks for itself only.
+    /// Whether an earlier attempt of the arm ended without an outcome: then this one's findings are about itself only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_unknown: bool,
     /// The epoch that dispatched it.
     pub epoch: u64,
-    /// The epoch that took the duty to settle it over, when that is not the one that dispatched it; see [`Attempt::duty`].
+    /// The epoch that took over the duty to settle it, if not the one that dispatched it; see [`Attempt::duty`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted_by: Option<u64>,
     /// The decision that allowed it.
@@ -187,19 +187,19 @@ pub struct Attempt {
     /// The standing grant it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<DirectiveId>,
-    /// What it took from its run's budget: it goes back when nothing happened, no matter who finds that out.
+    /// What it took from its run's budget: returned if nothing happened, no matter who finds that out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Box<Reservation>>,
 }
 
 impl Attempt {
-    /// The approval under which it may be tried again once it counts as not executed. A call that was sent stays within one effect for one
-    /// approval where its target recognises the token; any other one needs a new agreement.
+    /// The approval under which it may be tried again once it counts as not executed. A call that was sent keeps it only if the target
+    /// recognises the token, so that one approval still has one effect; any other one needs a new approval.
     pub(crate) fn kept_approval(&self, was_sent: bool) -> Option<ApprovalId> {
         self.approval_id.clone().filter(|_| !was_sent || self.class.may_repeat())
     }
 
-    /// The epoch whose duty it is to settle the attempt: the one that dispatched it, or the one that adopted it.
+    /// The epoch that has to settle the attempt: the one that adopted it, else the one that dispatched it.
     #[must_use]
     pub fn duty(&self) -> u64 {
         self.adopted_by.unwrap_or(self.epoch)
@@ -210,14 +210,14 @@ impl Attempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Class {
-    /// Changes nothing: may run again.
+    /// Has no effect: may run again.
     ReadOnly,
-    /// Honours the token for a window.
+    /// The target honours the token for a window.
     Keyed {
         /// In milliseconds.
         window_ms: u64,
     },
-    /// Can be asked.
+    /// The target can be asked about it.
     Queryable {
         /// In milliseconds.
         settle_delay_ms: u64,
@@ -247,7 +247,7 @@ impl From<&Dedup> for Class {
     }
 }
 
-/// The token a downstream system recognises a call by: the same for every automatic retry of an arm.
+/// The token by which a target recognises a call: the same for every automatic retry of an arm.
 #[must_use]
 pub fn dispatch_token(record: &RecordId, arm: u32) -> String {
     let digest = DigestBuilder::new("placet.dispatch.v1")
@@ -304,7 +304,7 @@ impl EffectState {
         Some(*result)
     }
 
-    /// The attempt that is under way, or whose outcome is unknown.
+    /// The attempt in flight, or the one whose outcome is unknown.
     #[must_use]
     pub const fn attempt(&self) -> Option<&Attempt> {
         let (Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. }) = self else {
@@ -313,7 +313,7 @@ impl EffectState {
         Some(attempt)
     }
 
-    /// Whether anyone who is told of it is told words of the target: its result, its report of a failure, its reason for refusing the call.
+    /// Whether it contains words of the target: its result, its report of a failure, its reason for refusing the call.
     #[must_use]
     pub const fn has_words(&self) -> bool {
         match self {
@@ -321,7 +321,7 @@ impl EffectState {
             Self::FailedFinal { code, resolved_by, .. } => match resolved_by {
                 None => true,
                 Some(Resolution::LateAnswer { .. }) => is_in_its_words(*code),
-                // That nothing happened was found out, and is said in words of ours.
+                // That nothing happened was found out later, and is said in our words.
                 Some(Resolution::Probe { .. } | Resolution::Operator { .. }) => false,
             },
             Self::FailedRetriable { code, .. } => is_in_its_words(*code),
@@ -355,7 +355,7 @@ impl EffectState {
         }
     }
 
-    /// Whether recovery has to look at it.
+    /// Whether recovery has to handle it.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(
@@ -368,7 +368,7 @@ impl EffectState {
         )
     }
 
-    /// Whether the call has come to its end: nothing moves it again but the end of its retention.
+    /// Whether the call has ended: only the end of its retention still moves it.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         matches!(
@@ -399,7 +399,7 @@ impl EffectState {
     }
 }
 
-/// Whether a failure of this kind is told in words of the target: it refused the call, and said why.
+/// Whether a failure with this code is in words of the target: it refused the call and said why.
 pub(crate) const fn is_in_its_words(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::AdapterFailed)
 }

@@ -1,22 +1,22 @@
 //! What callers are told when the ledger fails.
 //!
-//! Owns one refusal for each cause, and that an error of the ledger never says more to a caller than to the log. Decides nothing.
+//! Owns one refusal for each cause, and that an error of the ledger tells a caller no more than it should. Decides nothing.
 
 use placet_types::error::{ErrorCode, Execution, Problem, Refusal};
 
 use crate::{ledger::LedgerError, store::StoreError};
 
-/// A refusal for something that cannot happen unless the engine has a bug.
+/// A refusal for what can happen only through a bug in the engine.
 #[must_use]
 pub fn internal(error: impl std::fmt::Display) -> Refusal {
     Refusal::new(ErrorCode::Internal, "a fault inside the engine; nothing was executed")
         .with_detail(error)
 }
 
-/// Whether a state to list by is one there is; a misspelt one would list nothing, and look like an answer.
+/// Checks that a state to list by exists; a misspelt one would list nothing, which looks like an answer.
 ///
 /// # Errors
-/// [`ErrorCode::ValidationError`] naming the states there are.
+/// [`ErrorCode::ValidationError`] naming the existing states.
 pub fn known_state(state: Option<&str>, names: &[&str]) -> Result<(), Refusal> {
     if state.is_none_or(|state| names.contains(&state)) {
         return Ok(());
@@ -26,7 +26,7 @@ pub fn known_state(state: Option<&str>, names: &[&str]) -> Result<(), Refusal> {
         .with_problems(vec![Problem { pointer: "/state".to_owned(), problem }]))
 }
 
-/// A refusal because the ledger cannot say how a call stands.
+/// A refusal because the ledger cannot tell the state of a call.
 #[must_use]
 pub fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(
@@ -37,7 +37,7 @@ pub fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
     .with_detail(error)
 }
 
-/// A refusal because the ledger did not do it.
+/// A refusal because the ledger failed to do it.
 #[must_use]
 pub fn ledger_refusal(error: &LedgerError) -> Refusal {
     let unavailable = || {

@@ -19,15 +19,15 @@ use crate::{
 pub struct Reservation {
     /// The run.
     pub run: RunKey,
-    /// Cents the call costs; it counts as one call besides.
+    /// The cost of the call in cents; it also counts as one call.
     pub cents: u64,
-    /// The windows that it is counted in. What is kept of an attempt has none: what is taken from them does not come back.
+    /// The windows that it is counted in. A stored attempt has none: what is taken from windows is not returned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meters: Vec<Meter>,
     /// The session that the run belongs to, if its caller names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// What the result of the call brings into the run's context, once it is recorded.
+    /// The taint that the result of the call brings into the run's context, once it is recorded.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub brings: BTreeSet<Taint>,
 }
@@ -39,13 +39,13 @@ impl Reservation {
         Self { run, cents, meters: Vec::new(), session: None, brings: BTreeSet::new() }
     }
 
-    /// What may go back, and what the result brings: the reservation without its meters.
+    /// What may be returned, and the taint of the result: the reservation without its meters.
     #[must_use]
     pub fn without_meters(&self) -> Self {
         Self { meters: Vec::new(), ..self.clone() }
     }
 
-    /// What the result of the call, once there is one, brings into the run's context; nothing where it brings nothing.
+    /// The taint that the result of the call brings into the run's context; `None` where it brings none.
     #[must_use]
     pub fn brought(&self) -> Option<RunTaint> {
         (!self.brings.is_empty()).then(|| RunTaint {

@@ -14,7 +14,7 @@ use placet_types::{
     taint::Taint,
 };
 
-/// Whose run it is: the same `run_id` of another caller is another run.
+/// The owner and id of a run: the same `run_id` of another caller is another run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunKey {
@@ -44,20 +44,20 @@ pub struct RunRecord {
     pub calls_used: u32,
     /// Cents spent.
     pub cents_used: u64,
-    /// What it has in its context: declared by its calls, or brought by results. It only grows.
+    /// The taint of its context: declared by its calls, or brought by results. It only grows.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
 }
 
 impl RunKey {
-    /// The key under which a session of the same caller is kept: like a run, of which only the taint counts.
+    /// The key of a session of the same caller: kept like a run, of which only the taint matters.
     #[must_use]
     pub fn of_session(&self, session: &SessionId) -> Self {
         Self { run_id: RunId::of_session(session), ..self.clone() }
     }
 }
 
-/// What comes into a run's context.
+/// Taint that enters a run's context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunTaint {
@@ -66,12 +66,12 @@ pub struct RunTaint {
     /// The session that gets the same, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// What.
+    /// The taint.
     pub taint: BTreeSet<Taint>,
 }
 
 impl RunTaint {
-    /// The records that get it: the run's, and the session's.
+    /// The keys of the records that get it: the run's, and the session's.
     pub fn keys(&self) -> impl Iterator<Item = RunKey> {
         let session = self.session.as_ref().map(|session| self.run.of_session(session));
         std::iter::once(self.run.clone()).chain(session)
@@ -104,14 +104,14 @@ impl RunRecord {
         })
     }
 
-    /// The run with this in its context besides; `None` where it has all of it already.
+    /// The run with this taint added; `None` if it has all of it already.
     #[must_use]
     pub fn tainted(&self, taint: &BTreeSet<Taint>) -> Option<Self> {
         let all: BTreeSet<Taint> = self.taint.union(taint).copied().collect();
         (all != self.taint).then(|| Self { taint: all, ..self.clone() })
     }
 
-    /// The run when one call of `cents` turned out not to have happened.
+    /// The run after one call of `cents` turned out not to have happened.
     #[must_use]
     pub fn refunded(&self, cents: u64) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! The trait every store keeps: atomic changes, claims, look-ups.
+//! The trait that every store implements: atomic changes, claims, look-ups.
 //!
-//! Owns what a store promises. Does not keep anything. Every change goes through [`Store::commit`]: all of it or nothing, durable
-//! before it returns as [`Durability`] says, and checked against the revision it was made from (compare and swap).
+//! Owns what a store promises. Stores nothing. Every change goes through [`Store::commit`]: all of it or nothing, as durable before it
+//! returns as [`Durability`] says, and checked against the revision it was made from (compare and swap).
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ pub enum Durability {
     Written,
 }
 
-/// Whether a change begins something new: refused when space runs low, while completions still go through.
+/// Whether a change begins something new: that is refused when space runs low, while completions still go through.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Admission {
     /// New work.
@@ -47,13 +47,13 @@ pub enum Admission {
     Completion,
 }
 
-/// One change of an effect record, as the journal tells it too.
+/// One change of an effect record, as the journal records it too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum EffectChange {
-    /// The record as it shall be; its `rev` is one more than the stored one's (1: none is stored, or only a claim).
+    /// The new version of the record; its `rev` is one more than the stored one's (1: none is stored, or only a claim).
     Put(Box<EffectRecord>),
-    /// The key returns to absent.
+    /// The key is released.
     #[serde(rename = "removed")]
     Remove {
         /// The record.
@@ -61,7 +61,7 @@ pub enum EffectChange {
         /// The stored revision.
         rev: u64,
     },
-    /// A tombstone is dropped: only where the key itself tells its age, so that it is refused as too old from then on.
+    /// A tombstone is dropped: only if the key itself tells its age, so that it is refused as too old from then on.
     #[serde(rename = "forgotten")]
     Forget {
         /// The record.
@@ -74,46 +74,43 @@ pub enum EffectChange {
 /// Changes that happen together or not at all.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Contents that the records name by digest, with their tenant; durable before the records are.
+    /// Contents that the records refer to by digest, with their tenant; durable before the records are.
     pub content: Vec<(TenantId, Vec<u8>)>,
     /// Effect records.
     pub effects: Vec<EffectChange>,
     /// Approval records; each `rev` is one more than the stored one's.
     pub approvals: Vec<ApprovalRecord>,
-    /// Entries of the approval service; each `rev` is one more than the stored one's, and each move one that
-    /// [`Directive::may_follow`] knows.
+    /// Entries of the approval service; each `rev` is one more than the stored one's, and each move is legal by [`Directive::may_follow`].
     pub directives: Vec<Directive>,
-    /// The standing grant that a dispatch uses once more; refused with [`StoreError::GrantSpent`] when it is not in force or used up
-    /// at the moment of the commit.
+    /// The standing grant that a dispatch uses once more; refused with [`StoreError::GrantSpent`] when it is not in force or used up at the
+    /// time of the commit.
     pub spend: Option<DirectiveId>,
-    /// Runs opened; one that exists already is left as it is.
+    /// Runs opened; an existing one is left as it is.
     pub runs: Vec<RunRecord>,
     /// What a dispatch takes from its run's budget and from its meters; refused with [`StoreError::BudgetExhausted`] or
     /// [`StoreError::WindowExhausted`] when one has too little.
     pub reserve: Option<Reservation>,
-    /// What goes back to a run's budget, because nothing happened. Meters get nothing back.
+    /// What is returned to a run's budget, because nothing happened. Nothing is returned to meters.
     pub refund: Option<Reservation>,
-    /// What comes into a run's context. A run that is not open takes nothing.
+    /// Taint that enters a run's context. A run that is not open takes none.
     pub taint: Option<RunTaint>,
-    /// The policy epoch that the permit was given in; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
+    /// The policy epoch of the permit; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
     pub expect_policy: Option<u64>,
-    /// What the permit knew of the approval service; refused with [`StoreError::DirectiveMoved`] where that has become stricter since, or does by its
-    /// time before the commit.
+    /// The directives that the permit was decided under; refused with [`StoreError::DirectiveMoved`] if they have become stricter since, or
+    /// do so by time before the commit.
     pub expect_directives: Option<DirectiveBasis>,
-    /// Policies that become the active ones; refused with [`StoreError::Conflict`] unless their epoch is the next one, or they are
-    /// active already.
+    /// Policies to activate; refused with [`StoreError::Conflict`] unless their epoch is the next one, or they are already active.
     pub activate: Option<PolicyState>,
-    /// The epoch whose policies those of `activate` may take the place of, though they were replaced before; where records are shared
-    /// they are refused with [`StoreError::PoliciesReplaced`] otherwise.
+    /// The epoch whose policies those of `activate` may replace although they were themselves replaced before; without it, where records
+    /// are shared, they are refused with [`StoreError::PoliciesReplaced`].
     pub rolls_back: Option<u64>,
-    /// Contents that are deleted, their retention over; the entries that name them stay.
+    /// Contents to delete after their retention; the entries that refer to them stay.
     pub forget_content: Vec<(TenantId, Digest)>,
-    /// Approvals that are dropped, their retention over, with the stored revision: only those that
-    /// [`ApprovalRecord::may_be_forgotten`].
+    /// Approvals to drop after their retention, with the stored revision: only those that [`ApprovalRecord::may_be_forgotten`].
     pub forget_approvals: Vec<(ApprovalId, u64)>,
-    /// Entries of the approval service that are dropped, with the stored revision: only those that nothing may become of any more.
+    /// Entries of the approval service to drop, with the stored revision: only those that have ended for good.
     pub forget_directive: Vec<(DirectiveId, u64)>,
-    /// What changes of the messages that people are to be sent.
+    /// Changes of the messages to people.
     pub outbox: Option<Box<OutboxChange>>,
     /// Events for the audit chain.
     pub audit: Vec<AuditEvent>,
@@ -130,19 +127,19 @@ impl Changes {
         Self { durability, admission, ..Self::default() }
     }
 
-    /// The end of work that was accepted before, kept durably, with the event that tells of it.
+    /// The durable end of work that was accepted before, with its event.
     pub(crate) fn completing(event: AuditEvent) -> Self {
         let audit = vec![event];
         Self { audit, admission: Admission::Completion, ..Self::default() }
     }
 
-    /// Has the record as it has moved kept with them.
+    /// Adds the record after its move.
     pub(crate) fn put(&mut self, record: &EffectRecord) {
         self.effects.push(EffectChange::Put(Box::new(record.clone())));
     }
 }
 
-/// A change that is kept.
+/// A change that was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
     /// Its place in the journal.
@@ -151,12 +148,12 @@ pub struct Committed {
     pub at: Timestamp,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimAnswer {
-    /// The key is this caller's now.
+    /// The caller has the key.
     Claimed,
-    /// The key is taken; this is how it stands. A claim that is not durable yet shows as `Claimed`.
+    /// The key is taken; its record. A claim that is not durable yet shows as `Claimed`.
     Taken(Box<EffectRecord>),
 }
 
@@ -167,12 +164,12 @@ pub struct EffectQuery {
     pub tenant: Option<TenantId>,
     /// Only those in a state of this name.
     pub state: Option<String>,
-    /// Only open ones: what recovery looks at.
+    /// Only open ones: those that recovery handles.
     pub open_only: bool,
-    /// Only dispatched ones whose duty lies with an epoch that is over: what a survivor takes over (T7).
+    /// Only dispatched ones that an ended epoch has to settle: those that a survivor takes over (T7).
     pub orphaned: bool,
-    /// Only those that came to their end ([`crate::record::EffectState::is_settled`]) or are tombstones, and last moved before this:
-    /// what retention looks at.
+    /// Only those that are settled ([`crate::record::EffectState::is_settled`]) or tombstones, and last moved before this: those that
+    /// retention handles.
     pub settled_before: Option<Timestamp>,
     /// After this record, in the store's order.
     pub after: Option<RecordId>,
@@ -185,13 +182,13 @@ pub struct EffectQuery {
 pub struct ApprovalQuery {
     /// Only this tenant's.
     pub tenant: Option<TenantId>,
-    /// Only those of other tenants that ask a group of this one; quick without a tenant.
+    /// Only those of external tenants that ask a group of this one; fast without a tenant.
     pub external: Option<TenantId>,
     /// Only those in a state of this name.
     pub state: Option<String>,
-    /// Only those that people are not asked about any more; quick together with a tenant and an operation, and not as an external approver.
+    /// Only those that are no longer pending; fast together with a tenant and an operation, and not as an external approver.
     pub decided: bool,
-    /// Only those of this operation; quick together with a tenant.
+    /// Only those of this operation; fast together with a tenant.
     pub capability: Option<CapabilityId>,
     /// The newest ones first, instead of the oldest.
     pub newest_first: bool,
@@ -202,7 +199,7 @@ pub struct ApprovalQuery {
 }
 
 impl ApprovalQuery {
-    /// Whether it asks for this approval; its place and its count are the store's.
+    /// Whether it matches this approval; the store applies position and limit.
     #[must_use]
     pub fn wants(&self, approval: &ApprovalRecord) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
@@ -216,7 +213,7 @@ impl ApprovalQuery {
     }
 }
 
-/// An approval in short: enough to tell whether it has moved.
+/// An approval in brief: enough to tell whether it has moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalMark {
     /// Which.
@@ -232,9 +229,9 @@ pub struct DirectiveQuery {
     pub tenant: Option<TenantId>,
     /// Only those of this kind.
     pub kind: Option<DirectiveKind>,
-    /// Only those of which something may still become at this time ([`Directive::is_open`]).
+    /// Only those that are open at this time ([`Directive::is_open`]).
     pub open_at: Option<Timestamp>,
-    /// Only those that were made before this time; quick together with `newest_first`.
+    /// Only those that were made before this time; fast together with `newest_first`.
     pub made_before: Option<Timestamp>,
     /// The newest ones first, instead of the oldest.
     pub newest_first: bool,
@@ -245,7 +242,7 @@ pub struct DirectiveQuery {
 }
 
 impl DirectiveQuery {
-    /// Whether it asks for this entry; its place and its count are the store's.
+    /// Whether it matches this entry; the store applies position and limit.
     #[must_use]
     pub fn wants(&self, entry: &Directive) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
@@ -255,32 +252,32 @@ impl DirectiveQuery {
     }
 }
 
-/// Why a store did not do it.
+/// Why a store failed or refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The record has moved since it was read.
     #[error("the record has moved since it was read")]
     Conflict,
-    /// A move that the machine does not know.
+    /// A move that is not legal.
     #[error(transparent)]
     Illegal(#[from] crate::record::IllegalMove),
-    /// Other policies are active than those the permit was given under.
+    /// Other policies are active than those of the permit.
     #[error("the policies have changed since the decision")]
     PolicyMoved,
-    /// What is in force in the approval service is stricter than what the permit was given under.
+    /// The directives in force are stricter than those of the permit.
     #[error("freezes, grants or revocations have changed since the decision")]
     DirectiveMoved,
     /// The policies to be activated were active before, and a later activation replaced them.
     #[error("{0}")]
     PoliciesReplaced(Box<ReplacedPolicies>),
-    /// Another node has taken this one's work over, because it was silent for too long (I8).
+    /// Another node has taken over this one's work, because it was silent for too long (I8).
     #[error("this node was silent for too long, and another one took its work over")]
     Fenced,
-    /// The store cannot be reached for the moment; nothing is known to be changed.
+    /// The store cannot be reached now; no change is known to have happened.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// What binds every node has to wait for each of them, and somebody holds the place of one for too long; nothing is changed.
+    /// A change that binds every node has to wait for each of them, and a row it needs was locked for too long; nothing is changed.
     #[error(
         "what binds every node could not be written, because somebody holds a row that it has to change: {0}"
     )]
@@ -294,7 +291,7 @@ pub enum StoreError {
     /// The standing grant is not in force, or used up.
     #[error("the standing grant is not in force any more, or used up")]
     GrantSpent,
-    /// Content is not there.
+    /// Content is missing.
     #[error("content `{0}` is missing")]
     ContentMissing(Digest),
     /// Content on disk is not what its digest says.
@@ -303,13 +300,13 @@ pub enum StoreError {
     /// Space runs low; nothing new is accepted.
     #[error("too little free space for new work")]
     NoSpace,
-    /// More than the store keeps in one piece.
+    /// More than the store accepts in one piece.
     #[error("too large to be kept: {0}")]
     TooLarge(String),
-    /// The store has failed and stopped. What was asked of it was not done.
+    /// The store has failed and stopped. The operation was not done.
     #[error("the store is stopped: {0}")]
     Stopped(String),
-    /// The store failed while it kept the changes: whether they are kept is found out by a restart, or by the node that takes over.
+    /// The store failed during the commit: a restart, or the node that takes over, finds out whether it is recorded.
     #[error(
         "the store stopped while it kept this, and a restart finds out whether it is kept: {0}"
     )]
@@ -326,39 +323,38 @@ impl From<Box<ReplacedPolicies>> for StoreError {
 }
 
 impl StoreError {
-    /// Whether the same may be kept, or read, in a moment, and was not yet: the store is away, or full.
+    /// Whether the same may succeed in a moment, and has not been done yet: the store is unreachable, or full.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::LockTimeout(_) | Self::NoSpace)
     }
 }
 
-/// Keeps records, runs, approvals, contents and the audit chain. Every method that can fail answers [`StoreError`] when the store cannot
-/// tell.
+/// Stores records, runs, approvals, contents and the audit chain. Every fallible method returns [`StoreError`] when the store cannot tell.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// The time that two nodes compare: never before the last entry.
+    /// The time that nodes compare: never before the last entry.
     fn now(&self) -> Timestamp;
-    /// How long ago `at` was, in milliseconds; `None` where the clock has gone back since and nobody can know. Anyone who may only act
-    /// within a window must not act then.
+    /// How long ago `at` was, in milliseconds; `None` if the clock has gone back since, so that this is unknown. What may happen only
+    /// within a window must not happen then.
     fn age_ms(&self, at: Timestamp) -> Option<i64> {
         Some(self.now().since_ms(at))
     }
     /// This process's epoch; writes of an older one are refused (I8).
     fn epoch(&self) -> u64;
-    /// Takes a key in memory; what is taken rides with the next commit of the record.
+    /// Claims a key in memory; the claim is recorded with the next commit of the record.
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError>;
-    /// Gives a claim back that never became durable.
+    /// Releases a claim that never became durable.
     async fn release(&self, record_id: RecordId);
-    /// Keeps `changes`, all or none.
+    /// Commits `changes`, all or none.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing is changed then, except after [`StoreError::Uncertain`], when a restart finds out.
+    /// [`StoreError`]; then nothing is changed, except after [`StoreError::Uncertain`], when a restart finds out.
     async fn commit(&self, changes: Changes) -> Result<Committed, StoreError>;
-    /// Keeps events that nobody waits for: the operating system has them within 50 ms, the disk soon after. A killed process may lose them.
+    /// Records events that no caller waits for: with the operating system within 50 ms, on disk soon after. A killed process may lose them.
     ///
     /// # Errors
-    /// [`StoreError`] when the store can keep nothing any more.
+    /// [`StoreError`] when the store can record nothing any more.
     async fn commit_later(&self, changes: Changes) -> Result<(), StoreError> {
         self.commit(changes).await.map(drop)
     }
@@ -374,22 +370,22 @@ pub trait Store: Send + Sync + fmt::Debug {
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError>;
-    /// The approval that a call waits or waited for, also when its record is gone.
+    /// The approval that a call waits or waited for, even if its record is gone.
     async fn approval_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError>;
-    /// The policies that are active in the ledger.
+    /// The active policies in the ledger.
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError>;
-    /// Whether so little space is left that [`Admission::New`] is refused, as far as this process can tell.
+    /// Whether so little space is left that [`Admission::New`] is refused, as far as this process knows.
     fn space_is_low(&self) -> bool {
         false
     }
-    /// Whether other nodes keep records here too, so that a record may move without this process.
+    /// Whether other nodes share the records, so that a record may move without this process.
     fn is_shared(&self) -> bool;
-    /// Fences nodes that were silent for longer than their lease; answers their epochs. None where nothing is shared.
+    /// Fences nodes that were silent for longer than their lease; returns their epochs. None where nothing is shared.
     async fn fence_dead(&self) -> Result<Vec<u64>, StoreError>;
-    /// Whether this process does what only one of those that keep records here should do: of several the one that started first.
+    /// Whether this process does what only one node of a shared store should do: the one that started first.
     async fn leads(&self) -> Result<bool, StoreError> {
         Ok(true)
     }
@@ -404,7 +400,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError>;
     /// Approvals, in the order of their age.
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError>;
-    /// The same list in short, for those who only look for what has moved.
+    /// The same list in brief, to look for what has moved.
     async fn approval_marks(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalMark>, StoreError> {
         let approvals = self.approvals(query).await?.into_iter();
         Ok(approvals
@@ -415,11 +411,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError>;
     /// Entries of the approval service, in the order of their age.
     async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError>;
-    /// The messages that people are to be sent, and how far the log was read for them; without changes of the last moment that were only
-    /// [`Durability::Written`].
+    /// The messages to people, and how far the log was read for them; without the latest changes that were only [`Durability::Written`].
     async fn outbox(&self) -> Result<Outbox, StoreError>;
-    /// How often what is in force has become stricter ([`Directive::is_restrictive`]) in entries that can be read by now: anyone who reads the
-    /// entries afterwards has read all of that.
+    /// How often directives have become stricter ([`Directive::is_restrictive`]) in entries that can be read by now: entries read
+    /// afterwards include all of that.
     async fn restriction_version(&self) -> Result<u64, StoreError>;
     /// Syncs and closes; later changes are refused.
     ///

@@ -1,8 +1,8 @@
 //! A store in memory: the reference model of [`crate::store::Store`], for tests.
 //!
-//! Owns the plainest reading of what a store promises: one lock, compare and swap on every revision, all of a commit or nothing, and
-//! the record machines enforced. Keeps nothing over a restart. Every future it returns is ready at once, but for lists of the approval service that a test
-//! holds up.
+//! Owns the plainest reading of what a store promises: one lock, compare and swap on every revision, all of a commit or nothing, and the
+//! record machines enforced. Loses everything on a restart. Every future it returns is ready at once, except for lists of the approval
+//! service that a test holds up.
 
 mod reads;
 mod rules;
@@ -43,7 +43,7 @@ use crate::{
     },
 };
 
-/// Waits for a future by asking it again and again; meant for futures over a [`MemoryStore`], which are ready at once.
+/// Polls a future in a loop; meant for futures over a [`MemoryStore`], which are ready at once.
 pub fn ready<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     loop {
@@ -59,15 +59,15 @@ pub fn ready<F: Future>(future: F) -> F::Output {
 pub enum Fault {
     /// It is refused, and nothing is changed.
     Refuse(StoreError),
-    /// Anyone who asks panics, and nothing is changed.
+    /// The caller panics, and nothing is changed.
     Panic,
-    /// It is kept, and everything stands still for so long before anybody hears of it: as a process that was paused.
+    /// It is recorded, and the caller stands still for this long before it learns so: like a process that was paused.
     Stall(std::time::Duration),
-    /// It is kept, and so many milliseconds have passed by the store's clock before anybody hears of it.
+    /// It is recorded, and this many milliseconds pass by the store's clock before the caller learns so.
     Slow(i64),
-    /// It is kept, and the one who asks is told that the store cannot be reached.
+    /// It is recorded, and the caller is told that the store cannot be reached.
     Unconfirmed,
-    /// It is kept, and the one who asks is told that nobody knows: as when the disk fails, or the database is away, at that moment.
+    /// It is recorded, and the caller is told that this is uncertain: as when the disk fails, or the database is lost, at that moment.
     Uncertain,
 }
 
@@ -92,11 +92,11 @@ impl fmt::Debug for Kept {
 #[derive(Clone, Default)]
 struct Inner {
     now: Timestamp,
-    /// The latest.
+    /// The latest epoch.
     epoch: u64,
-    /// Those that are over: they write nothing more.
+    /// Epochs that have ended: they write nothing more.
     over: BTreeSet<u64>,
-    /// Those whose lease has run out.
+    /// Epochs whose lease has run out.
     silent: BTreeSet<u64>,
     shared: bool,
     seq: u64,
@@ -138,7 +138,7 @@ impl MemoryStore {
         Self { inner, epoch, cut_off: AtomicBool::new(false), reads: reads::Reads::default() }
     }
 
-    /// A further node over the same records, with an epoch of its own.
+    /// Another node over the same records, with an epoch of its own.
     #[must_use]
     pub fn node(&self) -> Self {
         let mut inner = self.lock();
@@ -147,7 +147,7 @@ impl MemoryStore {
         Self::of(Arc::clone(&self.inner), inner.epoch)
     }
 
-    /// The same records as the next process finds them: every epoch before is over.
+    /// The same records as the next process finds them: every earlier epoch has ended.
     #[must_use]
     pub fn restarted(&self) -> Self {
         let mut inner = self.lock();
@@ -159,7 +159,7 @@ impl MemoryStore {
         Self::of(Arc::clone(&self.inner), inner.epoch)
     }
 
-    /// This node's lease has run out: the next one that looks fences it.
+    /// Lets this node's lease run out: the next node that checks fences it.
     pub fn fall_silent(&self) {
         self.lock().silent.insert(self.epoch);
     }
@@ -176,7 +176,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// What a disk would hold now.
+    /// What would be on disk now.
     #[must_use]
     pub fn kept(&self) -> Kept {
         Kept(self.lock().clone())
@@ -212,12 +212,12 @@ impl MemoryStore {
         self.lock().refuse_next = Some(error);
     }
 
-    /// Makes the next commit that holds an event of `kind` go wrong.
+    /// Makes the next commit with an event of `kind` go wrong.
     pub fn fail_once_on(&self, kind: AuditKind, fault: Fault) {
         self.lock().fault = Some((kind, fault));
     }
 
-    /// The fault that was asked for, if `changes` are what it waits for.
+    /// The requested fault, if `changes` are what it waits for.
     fn due(&self, changes: &Changes) -> Option<Fault> {
         let mut inner = self.lock();
         let (kind, _) = inner.fault.as_ref()?;
@@ -225,7 +225,7 @@ impl MemoryStore {
         if due { inner.fault.take().map(|(_, fault)| fault) } else { None }
     }
 
-    /// Other policies are active from now on.
+    /// Activates other policies.
     pub fn set_policy(&self, policy: PolicyState) {
         self.lock().policy = Some(policy);
     }
@@ -236,13 +236,13 @@ impl MemoryStore {
         self.lock().audit.clone()
     }
 
-    /// How many commits were kept.
+    /// How many commits were recorded.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.lock().seq
     }
 
-    /// Changes kept content behind the store's back, as an intruder or a failing disk would.
+    /// Changes stored content behind the store's back, as an intruder or a failing disk would.
     pub fn tamper(&self, tenant: &TenantId, digest: Digest, bytes: Vec<u8>) {
         self.lock().content.insert((tenant.clone(), digest), bytes);
     }

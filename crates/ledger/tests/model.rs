@@ -2,9 +2,9 @@
 //! real record machine.
 //!
 //! The model is a gateway in miniature: a store (compare and swap on the revision, claims in memory), callers, a recovery, approvers,
-//! operators, a clock and another system whose effects may come late. What it holds is small, so that all states can be visited; every
-//! move of the record is made by the real machine as well, and must be the same there. Checked: I1, I3, I4, I7, I9, I10, I12, and that
-//! nobody waits for ever. A gateway with one rule taken out ([`Doctored`]) must be caught by the same search.
+//! operators, a clock and a target whose effects may come late. It is small, so that all states can be visited; every move of the record is
+//! also made by the real machine, and must be the same there. Checked: I1, I3, I4, I7, I9, I10, I12, and that no caller waits for ever. A
+//! gateway with one rule removed ([`Doctored`]) must be caught by the same search.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,14 +24,14 @@ use model_of::{Class, Doctored, Setting, World};
 
 const STATES_MAX: usize = 4_000_000;
 
-/// A way to a state: for each state the one it was reached from, and by what.
+/// The path to each state: the state it was reached from, and by which step.
 struct Search {
     states: Vec<World>,
     from: Vec<(usize, &'static str)>,
     known: HashMap<World, usize>,
 }
 
-/// How much was visited, or what is wrong with how it came about.
+/// How much was visited, or the path to a violation.
 struct Visited {
     states: usize,
     moves: usize,
@@ -104,7 +104,7 @@ fn no_interleaving_acts_twice_loses_a_result_or_guesses() {
     }
 }
 
-/// Claims spare duplicates a lost race; what forbids the second effect is the revision that every commit compares.
+/// Claims spare duplicates a lost race; what prevents a second effect is the revision that every commit compares.
 #[test]
 fn without_claims_nothing_is_done_twice_either() {
     for class in Class::ALL {
@@ -114,7 +114,7 @@ fn without_claims_nothing_is_done_twice_either() {
     }
 }
 
-/// Each with where it must be seen, and as what.
+/// Each with the setting in which it must be caught, and the violation.
 #[test]
 fn a_gateway_with_one_rule_taken_out_is_caught() {
     use Class::{Keyed, Opaque, Queryable};

@@ -1,7 +1,7 @@
-//! Asking further people: after a while of silence, or again because the policies ask for more.
+//! Asking again: escalation after a silence, and going back to approvers because policies ask for something else.
 //!
-//! Owns when the next group is due, and how an approval goes back to its approvers. Invariant: a group that is to be asked after a silence is
-//! asked after one: a silence begins when people are asked, and begins again when they are asked for something else.
+//! Owns when the next group is due, and how an approval goes back to its approvers. Invariant: an escalation follows a silence, which
+//! begins when people are asked, and begins again when they are asked for something else.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,8 @@ use placet_types::{
 use super::{ApprovalRecord, ApprovalState, VoteError, ballot};
 
 impl ApprovalRecord {
-    /// Since when people have been asked for what they are asked for now: from the beginning, since an edit, or since it went back to them.
+    /// Since when people have been asked for the current request: since the beginning, the last edit, or the last time it went back to
+    /// them.
     #[must_use]
     pub fn asked_since(&self) -> Timestamp {
         let edited_at = self.edits.last().map(|edit| edit.at);
@@ -22,7 +23,7 @@ impl ApprovalRecord {
             .max(self.reopened_at.unwrap_or(self.created_at))
     }
 
-    /// When the next escalation is due; nothing when none is left or people are not asked any more.
+    /// When the next escalation is due; `None` when none is left or it is not pending.
     #[must_use]
     pub fn escalation_due(&self) -> Option<Timestamp> {
         let next = usize::try_from(self.escalated).ok()?;
@@ -34,20 +35,20 @@ impl ApprovalRecord {
     /// The record after its next escalation.
     ///
     /// # Errors
-    /// [`VoteError::Late`] when people are not asked any more or none is due.
+    /// [`VoteError::Late`] when it is not pending or none is due.
     pub fn escalate(&self, now: Timestamp) -> Result<Self, VoteError> {
         self.open(now)?;
         if self.escalation_due().is_none_or(|due| now < due) {
             return Err(VoteError::Late { state: self.state.name() });
         }
-        // Somebody who is asked only now may have agreed before, as a member of another group; and policies that ask for fewer denials may
-        // have become active while people had agreed.
+        // Members of the new group may have agreed already, as members of another one; and policies with a lower threshold for denial may
+        // have become active while it was approved.
         let escalated = self.escalated.saturating_add(1);
         Ok(Self { escalated, ..self.clone() }.counted())
     }
 
-    /// The record back before its approvers, under what the policies ask for now. Agreements at `lapsed` count no more: their givers, or
-    /// others, are asked again. They have as long as is given now, and never longer than was given at first.
+    /// The record back with its approvers, under the current requirement. Agreements at `lapsed` no longer count: those people, or others,
+    /// are asked again. The current lifetime applies, but never longer than the original one.
     #[must_use]
     pub fn back(
         &self,
@@ -62,7 +63,8 @@ impl ApprovalRecord {
         next.lapsed.extend(lapsed.iter().copied().filter(agreed));
         let given_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
         next.expires_at = self.expires_at.min(now.plus_ms(given_ms));
-        // Counted by their places: those that were made come first, where they are asked for still. All others wait for a silence from now on.
+        // `escalated` counts positions: escalations already made come first, if they are still asked for. All others wait for a silence
+        // from now on.
         let (made, later): (Vec<_>, Vec<_>) =
             requirement.escalations.into_iter().partition(|one| self.has_made(one));
         next.escalated = u32::try_from(made.len()).unwrap_or(u32::MAX);
@@ -72,8 +74,8 @@ impl ApprovalRecord {
         Some(next)
     }
 
-    /// Whether an escalation that policies ask for now was made: its group was asked already, after no less of a silence, for no fewer of its
-    /// people, and stands in for nobody else than it did then.
+    /// Whether an escalation of the new requirement was already made: to the same group, after at least as long a silence, for at least as
+    /// many people, and standing in for no further group.
     fn has_made(&self, escalation: &Escalation) -> bool {
         ballot::made(&self.requirement, self.escalated).any(|made| {
             made.group == escalation.group

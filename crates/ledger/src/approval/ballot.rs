@@ -1,7 +1,7 @@
 //! How votes are counted against a requirement.
 //!
-//! Owns the count. Not here: who may vote (`policy`), and which moves a count allows (`approval`). Invariant: a voice counts once, an external approver
-//! for what is asked of their own tenant alone, and an agreement to nothing but what is shown now.
+//! Owns the count. Not here: who may vote (`policy`), and which moves a count allows (`approval`). Invariant: each voice counts once,
+//! external approvers count only for groups of their own tenant, and agreements only for what is shown now.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use placet_types::{
     digest::Digest,
 };
 
-/// How the votes stand against the requirement.
+/// The result of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tally {
     /// More people have to agree.
     Open,
     /// Enough have agreed.
     Satisfied,
-    /// Somebody said no.
+    /// Enough people denied it.
     Denied,
 }
 
-/// What a tally is taken over.
+/// What a tally counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Ballot<'a> {
     /// Who has to agree.
@@ -32,7 +32,7 @@ pub struct Ballot<'a> {
     pub shown: Digest,
     /// Who decided what.
     pub votes: &'a [Vote],
-    /// Agreements that count no more, by their places in `votes`.
+    /// Agreements that no longer count, by their positions in `votes`.
     pub lapsed: &'a BTreeSet<usize>,
 }
 
@@ -40,7 +40,7 @@ pub struct Ballot<'a> {
 static NONE: BTreeSet<usize> = BTreeSet::new();
 
 impl<'a> Ballot<'a> {
-    /// Votes none of which has lapsed, on what is shown now.
+    /// A ballot without lapsed votes.
     #[must_use]
     pub fn of(
         requirement: &'a Requirement,
@@ -51,8 +51,8 @@ impl<'a> Ballot<'a> {
         Self { requirement, escalated, shown, votes, lapsed: &NONE }
     }
 
-    /// Counts: distinct people only, each group by itself and the total; agreements to what is shown now alone, denials whatever
-    /// was shown. External approvers count as far as they are asked.
+    /// Counts distinct people, for each group and in total; agreements only to what is shown now, denials of anything that was shown.
+    /// External approvers count only where they are asked.
     #[must_use]
     pub fn tally(&self) -> Tally {
         if enough(self.deniers().len(), self.requirement.deny_threshold.max(1)) {
@@ -82,7 +82,7 @@ impl<'a> Ballot<'a> {
             })
     }
 
-    /// The agreements that count, each voice once: anyone who decided, and the one who they decided for, are one voice.
+    /// The agreements that count, each voice once: the voter and the one they voted for are the same voice.
     fn agreements(&self) -> impl Iterator<Item = &'a Vote> {
         let mut heard: BTreeSet<Voice<'a>> = BTreeSet::new();
         let yes = self.votes.iter().enumerate().filter(|(place, vote)| {
@@ -103,7 +103,7 @@ impl<'a> Ballot<'a> {
         no.filter(|vote| self.has_a_say(vote)).map(Vote::duty_of).collect()
     }
 
-    /// External approvers have a say as members of groups that are asked now. Of the tenant's own people, policy says who has.
+    /// External approvers may vote as members of groups that are asked now. For the tenant's own people, policy decides.
     pub(super) fn has_a_say(&self, vote: &Vote) -> bool {
         vote.tenant.is_none() || asked(self.requirement, self.escalated).any(|one| vote.is_of(one))
     }

@@ -246,7 +246,7 @@ fn any_requirement() -> impl Strategy<Value = Requirement> {
         .prop_map(|(groups, quorum)| requirement(&groups.into_iter().collect::<Vec<_>>(), quorum))
 }
 
-/// What the machine should come to, told in another way: by walking over the votes that count.
+/// The expected result, computed in another way: by walking over the votes that count.
 fn expected(requirement: &Requirement, votes: &[Vote]) -> &'static str {
     let mut counted: BTreeMap<&PrincipalId, &Vote> = BTreeMap::new();
     for vote in votes.iter().filter(|vote| vote.shown_digest == shown()) {
@@ -280,11 +280,11 @@ fn an_external_approver_has_a_say_only_as_a_member_of_a_group_that_is_asked() {
         tally(&wanted, &[yes("ann", &["leads"]), external("gil", &["credit"])]),
         Tally::Satisfied
     );
-    // The own people are not the external approvers, and the external approvers' groups are not the own ones of the same name.
+    // The tenant's own people are not external approvers, and groups of the same name in two tenants differ.
     for other in [yes("bob", &["credit"]), external("gil", &["leads"]), external("gil", &[])] {
         assert_eq!(tally(&wanted, &[yes("ann", &["leads"]), other]), Tally::Open);
     }
-    // Two people of one name in two tenants are two.
+    // Two people with the same name in two tenants are two people.
     assert_eq!(
         tally(&wanted, &[yes("ann", &["leads"]), external("ann", &["credit"])]),
         Tally::Satisfied
@@ -346,7 +346,7 @@ proptest! {
     }
 }
 
-/// Two people have agreed, the policies ask for more, and the first one's agreement counts no more.
+/// Two people have agreed, policies ask for more, and the first agreement has lapsed.
 fn back_with_a_lapse() -> ApprovalRecord {
     let asked = pending(requirement(&[("a", 1)], 2));
     let now = Timestamp::from_ms(5);
@@ -364,7 +364,7 @@ fn an_agreement_that_lapsed_counts_no_more_and_is_given_again() {
     assert_eq!(back.lapsed, BTreeSet::from([0]), "there is no tenth");
     assert_eq!(back.ballot().tally(), Tally::Open);
     assert_eq!(back.ballot().agreed_of(&"a".parse().unwrap()), 0);
-    // What has not lapsed still is a word.
+    // A vote that has not lapsed still counts.
     assert_eq!(back.cast(yes("bob", &["b"]), now), Err(VoteError::Twice));
     let again = back.cast(yes("ann", &["a"]), now).unwrap();
     assert_eq!((&again.state, again.votes.len()), (&ApprovalState::Approved, 3));
@@ -399,7 +399,7 @@ fn what_went_back_to_its_approvers_is_shown_with_what_is_asked_for_now() {
     let (two, three) = (back(requirement(&[("a", 2)], 2)), back(requirement(&[("a", 3)], 3)));
     assert_ne!(two.shown(), asked.shown());
     assert_ne!(two.shown(), three.shown());
-    // The decisions are on the proposal all the same: those that were given count.
+    // Decisions are on the proposal all the same: earlier votes count.
     assert_eq!(two.ballot().agreed_of(&"a".parse().unwrap()), 1);
 }
 

@@ -1,7 +1,7 @@
-//! Holding a call, counting decisions on it, and ending what nobody agreed to.
+//! Holding a call, counting decisions on it, and ending approvals.
 //!
-//! Owns every move of an approval except its consumption, which is part of dispatch, and those in `edits`. Invariant: an approval and the effect that waits
-//! for it move in one commit.
+//! Owns every move of an approval except its consumption, which is part of dispatch, and those in `edits`. Invariant: an approval and the
+//! effect that waits for it move in one commit.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl Ledger {
-    /// Parks a claimed call until people have decided (T2).
+    /// Parks a claimed call until it is decided (T2).
     ///
     /// # Errors
     /// [`LedgerError`] when the claim is gone or the store failed; nothing is parked then.
@@ -96,10 +96,10 @@ impl Ledger {
         self.keep_moved(approval.cast(vote, self.store.now())?, event).await
     }
 
-    /// Ends an approval without an effect: expired and withdrawn leave the key denied, void returns it to absent.
+    /// Ends an approval without an effect: expired and withdrawn leave the key denied, void releases it.
     ///
     /// # Errors
-    /// [`LedgerError::WrongState`] when the approval is over already, [`LedgerError::Store`] when it moved meanwhile.
+    /// [`LedgerError::WrongState`] when the approval has already ended, [`LedgerError::Store`] when it moved meanwhile.
     pub async fn end_approval(
         &self,
         approval: &ApprovalRecord,
@@ -150,8 +150,8 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Puts a held or approved call back to its approvers, because the active policies ask for something else, or because more is in its run's
-    /// context than they knew. The agreements at the places `lapsed` count no more, and none where `taint` says more than people were told.
+    /// Returns a held or approved call to its approvers, because the active policies ask for something else, or its run's context has
+    /// grown. The agreements at the positions `lapsed` no longer count, and none do where `taint` has more than approvers were told.
     ///
     /// # Errors
     /// [`LedgerError`] when the approval moved meanwhile.
@@ -167,8 +167,8 @@ impl Ledger {
         self.keep_moved(next, event).await
     }
 
-    /// As [`Self::reopen_approval`] for a call that nobody has decided on yet; where the votes so far are enough for the new requirement,
-    /// the call is approved.
+    /// As [`Self::reopen_approval`] for a call that is not decided yet; if the votes so far satisfy the new requirement, the call is
+    /// approved.
     ///
     /// # Errors
     /// [`LedgerError`] when the approval moved meanwhile.
@@ -187,7 +187,7 @@ impl Ledger {
         self.keep_moved(next, event).await
     }
 
-    /// Approves a held call that nobody has to decide on any more, since the active policies ask nobody.
+    /// Approves a held call because the active policies no longer require approval.
     ///
     /// # Errors
     /// [`LedgerError`] when the approval moved meanwhile.
@@ -221,7 +221,7 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Keeps an approval as it has moved, and the effect that waits for it where that moves with it.
+    /// Records an approval after its move, and the effect that waits for it if that moves with it.
     pub(super) async fn keep_moved(
         &self,
         next: ApprovalRecord,
@@ -259,7 +259,7 @@ impl Ledger {
     }
 }
 
-/// Where the effect of an approval stands that people are asked about, or were until this moment.
+/// The effect's state for an approval that is, or was until now, open.
 pub(super) fn waiting(approval: &ApprovalRecord) -> Result<EffectState, LedgerError> {
     let (approval_id, expires_at) = (approval.approval_id.clone(), approval.expires_at);
     match &approval.state {

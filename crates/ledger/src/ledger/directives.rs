@@ -1,7 +1,7 @@
-//! Keeping entries of the approval service.
+//! Recording entries of the approval service.
 //!
-//! Owns the commit of an entry's making and of its moves. Not here: the machine ([`crate::directives`]), who may ask for a move (policy),
-//! and the use of a standing grant, which is part of dispatch. Invariant: an entry and the event that tells of it are kept together.
+//! Owns the commit that makes or moves an entry. Not here: the machine ([`crate::directive`]), who may ask for a move (policy), and the use
+//! of a standing grant, which is part of dispatch. Invariant: an entry and its event are recorded together.
 
 use super::{Ledger, LedgerError};
 use crate::{
@@ -11,17 +11,16 @@ use crate::{
 };
 
 impl Ledger {
-    /// Keeps an entry as it was made, or as it has moved from the form that is stored. The event names it, the digest of what was
-    /// agreed to, and where it stands.
+    /// Records a new entry, or one that has moved from its stored version. The event names it, the digest of its terms, and its state.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] with [`crate::store::StoreError::Conflict`] when it has moved meanwhile, or may not move so.
+    /// [`LedgerError::Store`] with [`crate::store::StoreError::Conflict`] when it has moved meanwhile, or the move is illegal.
     pub async fn put_directive(
         &self,
         entry: Directive,
         mut event: AuditEvent,
     ) -> Result<Directive, LedgerError> {
-        // What ends or takes back a right is accepted to the last, and so is what stops calls.
+        // What revokes a right or stops calls is accepted even when space is low.
         let is_new = entry.rev == 1 && !entry.is_restrictive();
         let admission = if is_new { Admission::New } else { Admission::Completion };
         event.kind = AuditKind::Directive;

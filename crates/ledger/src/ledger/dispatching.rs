@@ -24,12 +24,12 @@ use crate::{
     store::{Admission, Changes, Durability, StoreError},
 };
 
-/// What is kept back from a key's window, in milliseconds: for clocks that differ, and for the way to the target.
+/// The safety margin at the end of a key's window, in milliseconds: for clock differences, and the way to the target.
 const WINDOW_MARGIN_MS: i64 = 5_000;
 
 impl Ledger {
-    /// For how many milliseconds the token of `attempt` may still be sent again; none or less: not any more. A read may be for ever,
-    /// and where no clock can tell how long ago the first time was, a keyed call may not.
+    /// For how many milliseconds the token of `attempt` may still be sent again; not at all if 0 or less. A read always may; a keyed call
+    /// may not if no clock can tell how long ago the first attempt was.
     #[must_use]
     pub fn may_repeat_for_ms(&self, attempt: &Attempt) -> i64 {
         match attempt.class {
@@ -44,11 +44,11 @@ impl Ledger {
         }
     }
 
-    /// Turns a permit into a dispatch of a read-only call: once its event is recorded.
+    /// Turns a permit into a dispatch of a read-only call, once its event is recorded.
     ///
     /// # Errors
-    /// [`LedgerError::PermitMismatch`], and [`LedgerError::Store`] where a budget, a window or the grant is used up, or what was decided by has
-    /// changed, before anything is recorded.
+    /// [`LedgerError::PermitMismatch`], and [`LedgerError::Store`] where a budget, a window or the grant is used up, or the basis of the
+    /// decision has changed, before anything is recorded.
     pub async fn dispatch_read(
         &self,
         permit: Permit,
@@ -90,12 +90,12 @@ impl Ledger {
         Ok(DispatchGuard { dispatch, settlement: Settlement { subject } })
     }
 
-    /// Turns a permit into a dispatch of a recorded call, consuming its approval, or using its standing grant once more, in the same
-    /// commit (T3). Sent again without an answer, it is the same use of the grant.
+    /// Turns a permit into a dispatch of a recorded call, consuming its approval, or a use of its standing grant, in the same commit (T3).
+    /// Sending it again for want of an answer is the same use of the grant.
     ///
     /// # Errors
-    /// [`StoreError::GrantSpent`] when the grant is not in force any more or used up: people have to be asked.
-    /// [`LedgerError`] before anything is recorded; the adapter must not be called then.
+    /// [`StoreError::GrantSpent`] when the grant is no longer in force or used up: approval is required.
+    /// [`LedgerError`] before anything is recorded; then the adapter must not be called.
     pub async fn dispatch(
         &self,
         permit: Permit,
@@ -145,11 +145,11 @@ impl Ledger {
         changes.put(&moved);
         changes.expect_policy = Some(permit.epoch());
         changes.expect_directives = Some(permit.directives());
-        // What is sent again was paid for when it was sent first: its target does it once.
+        // A repeated call was paid for at its first dispatch: its target executes it once.
         let is_repeated = matches!(record.state, EffectState::Dispatched(_));
         changes.reserve = (!is_repeated).then_some(intent.reserve);
         changes.audit.push(event);
-        // Durable before anything may act upon it (I2).
+        // Durable before anything may act on it (I2).
         self.store.commit(changes).await?;
         let dispatch = Dispatch {
             call_id: intent.call_id,
@@ -200,12 +200,12 @@ fn check(permit: &Permit, intent: &Intent) -> Result<(), LedgerError> {
     if exact { Ok(()) } else { Err(LedgerError::PermitMismatch) }
 }
 
-/// Whether what is under way has used the grant already.
+/// Whether the dispatch in flight has already used the grant.
 fn is_paid(record: &EffectRecord, grant: &DirectiveId) -> bool {
     matches!(&record.state, EffectState::Dispatched(earlier) if earlier.grant.as_ref() == Some(grant))
 }
 
-/// The next call of the adapter, at `moment` and in its epoch.
+/// The next attempt, at `moment` and in its epoch.
 fn next_attempt(
     permit: &Permit,
     intent: &Intent,
@@ -222,7 +222,7 @@ fn next_attempt(
             }
             (earlier.first_dispatched_at, true, reserve)
         } else {
-            // Under a new arm an attempt is the first, and what it finds out speaks for itself only.
+            // The first attempt of a new arm; its findings are about itself only.
             (now, record.unknown.is_some(), Some(Box::new(intent.reserve.without_meters())))
         };
     Attempt {

@@ -1,8 +1,8 @@
-//! Other arguments for a held call, and asking the next group.
+//! Edited arguments for a held call, and escalation to the next group.
 //!
-//! Owns the moves of an approval that change what or whom people are asked, and the effect that moves with them. Not here: whether
-//! the new arguments fit the schema and the policies, which is asked before. Invariant: what the record would run, what approvers are
-//! shown and what they agree to change in one commit.
+//! Owns the moves of an approval that change what is asked or who is asked, and the effect that moves with them. Not here: whether the new
+//! arguments fit the schema and the policies, which is checked before. Invariant: what the record would run, what approvers are shown and
+//! what they agree to change in one commit.
 
 use std::collections::BTreeSet;
 
@@ -19,20 +19,20 @@ use crate::{
     store::{Changes, StoreError},
 };
 
-/// What takes the place of a held call and of what its approvers were shown.
+/// What replaces a held call and what its approvers were shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Narrowed<'a> {
-    /// The call with the new arguments; what duplicates are matched by stays as it was.
+    /// The call with the new arguments; what duplicates are matched by does not change.
     pub parked: &'a ParkedCall,
-    /// What approvers are shown of it: the request, who has to agree, and until when.
+    /// What approvers are shown: the request, who has to agree, and until when.
     pub proposal: &'a ToolProposalEnvelope,
-    /// What became of the arguments.
+    /// How the arguments changed.
     pub change: &'a Change,
 }
 
 impl Ledger {
-    /// Puts other arguments in the place of those that were asked for. Where they are narrower, the editor's `vote` is the first agreement to
-    /// them; else it only says whose they are. It never extends the time that is left.
+    /// Replaces the arguments of a held call. Where the new ones are narrower, the editor's `vote` is the first agreement to them;
+    /// otherwise it only says whose they are. It never extends the time left.
     ///
     /// # Errors
     /// [`LedgerError::Vote`] when the edit does not count, [`LedgerError::EditMismatch`] when it is of another call,
@@ -48,7 +48,7 @@ impl Ledger {
         let now = self.store.now();
         let record = self.waiting_effect(approval).await?;
         if record.unknown.is_some() {
-            // What an earlier arm sent is found out by what is parked.
+            // What became of an earlier arm is found out by what is parked.
             return Err(LedgerError::WrongState("one whose call was sent before"));
         }
         check(approval, &record, narrowed)?;
@@ -66,8 +66,8 @@ impl Ledger {
         let vote = Vote { shown_digest: proposal_digest, ..vote };
         let mut next = approval.edited(edit, vote, now)?;
         next.bundle_digest = proposal.evidence.bundle_digest;
-        // `next.taint` stays what people were told: what came into the run since, the editor has not seen either. Those who are asked
-        // next read it in the evidence, and at the redemption no agreement counts that was given without it.
+        // `next.taint` stays what approvers were told: the editor has not seen later taint either. The next approvers see it in the
+        // evidence, and at redemption agreements that were given without it do not count.
         next.expires_at = approval.expires_at.min(proposal.expires_at);
         if next.expires_at <= now {
             return Err(VoteError::Late { state: "expired" }.into());
@@ -93,11 +93,11 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Asks the next group, once that is due; what it had agreed to before counts from now on.
+    /// Asks the next group, once that is due; earlier agreements of its members count from now on.
     ///
     /// # Errors
-    /// [`LedgerError::Vote`] when none is due or people are not asked any more; [`LedgerError::Store`] with
-    /// [`StoreError::Conflict`] when somebody was quicker.
+    /// [`LedgerError::Vote`] when none is due or it is not pending; [`LedgerError::Store`] with [`StoreError::Conflict`] when another move
+    /// was faster.
     pub async fn escalate_approval(
         &self,
         approval: &ApprovalRecord,
@@ -110,7 +110,7 @@ impl Ledger {
     }
 }
 
-/// Whether the new call is the held one but for its arguments.
+/// Checks that the new call is the held one except for its arguments.
 fn check(
     approval: &ApprovalRecord,
     record: &EffectRecord,
@@ -128,7 +128,7 @@ fn check(
     if same { Ok(()) } else { Err(LedgerError::EditMismatch) }
 }
 
-/// Whether approvers are shown whose arguments they are, and which masked values changed; and the call keeps it.
+/// Checks that approvers are shown the authors and the changed masked values, and that the parked call records them.
 fn check_shown(
     approval: &ApprovalRecord,
     Narrowed { parked, proposal, change }: Narrowed<'_>,
@@ -146,12 +146,12 @@ fn check_shown(
     let is_kept = parked.edited.as_ref().is_some_and(|edit| {
         by.all(|editor| edit.by.contains(editor)) && change.masked.is_subset(&edit.masked)
     });
-    // A value that nobody is shown is never narrower: nobody could tell.
+    // A change of a masked value is never narrower: approvers could not see it.
     let may_count = !change.narrower || change.masked.is_empty();
     if is_shown && is_kept && may_count { Ok(()) } else { Err(LedgerError::EditMismatch) }
 }
 
-/// What the audit says of an edit.
+/// The audit note of an edit.
 fn noted(change: &Change) -> &'static str {
     match (change.narrower, change.masked.is_empty()) {
         (true, _) => "narrower, which counts as the editor's approval",

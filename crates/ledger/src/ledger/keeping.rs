@@ -1,7 +1,7 @@
 //! Another arm for an unknown outcome, and the end of retention.
 //!
-//! Owns re-arming (T9), tombstones (T10) and their end. Invariant: a key that had an effect is never free again, but where it tells
-//! its own age and is refused as too old from then on.
+//! Owns re-arming (T9), tombstones (T10) and their end. Invariant: a key that had an effect is never free again, unless it tells its own
+//! age and is refused as too old from then on.
 
 use placet_types::{digest::Digest, ids::TenantId};
 
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Ledger {
-    /// An operator wants a call sent again whose outcome is unknown, under a new token (T9). With `two_people` the first word is
-    /// recorded, and the word of another person re-arms the record; else one is enough.
+    /// An operator asks for a call with an unknown outcome to be sent again under a new token (T9). With `two_people` the first request is
+    /// recorded, and that of another person re-arms the record; otherwise one is enough.
     ///
     /// # Errors
     /// [`LedgerError::WrongState`] when the outcome is not unknown, [`LedgerError::SamePerson`] when the same operator asks twice.
@@ -51,7 +51,7 @@ impl Ledger {
         Ok(moved)
     }
 
-    /// Takes a re-arm back that came to nothing before its dispatch: the outcome is unknown as before.
+    /// Reverts a re-arm that was not dispatched: the outcome is unknown as before.
     ///
     /// # Errors
     /// [`LedgerError::WrongState`] when the record is not re-armed.
@@ -74,8 +74,7 @@ impl Ledger {
         Ok(moved)
     }
 
-    /// Drops result, arguments and what approvers were shown of records whose retention is over, and leaves tombstones (T10). All of
-    /// `records` or none.
+    /// Drops result, arguments and evidence of records whose retention has ended, and leaves tombstones (T10). All of `records` or none.
     ///
     /// # Errors
     /// [`LedgerError::Store`] with [`StoreError::Illegal`] when one is not settled, [`StoreError::Conflict`] when one moved.
@@ -101,8 +100,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Drops what approvers were shown of approvals that came to nothing, and so have no record that could be buried. All of them or
-    /// none.
+    /// Drops the evidence of void approvals, which have no record that could be buried. All of them or none.
     ///
     /// # Errors
     /// [`LedgerError::WrongState`] when one is not void, [`LedgerError::Store`] when the store failed.
@@ -119,11 +117,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Drops approvals and entries of the approval service that have been over for longer than their tenant keeps its records. The chain keeps what
-    /// they were. All of them or none.
+    /// Drops approvals and entries of the approval service that ended longer ago than their tenant's retention. The chain still has their
+    /// history. All of them or none.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when one moved, or something may become of it still.
+    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when one moved or has not ended.
     pub async fn forget_directive(
         &self,
         approvals: &[ApprovalRecord],
@@ -149,7 +147,7 @@ impl Ledger {
     /// Drops tombstones whose keys tell their own age. All of `records` or none.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when one is no such tombstone.
+    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when one is not such a tombstone.
     pub async fn forget(&self, records: &[EffectRecord]) -> Result<(), LedgerError> {
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         for record in records {
@@ -170,16 +168,16 @@ fn event_of_approval(kind: AuditKind, approval: &ApprovalRecord) -> AuditEvent {
     event
 }
 
-/// The contents that a record names: what is parked, its result, and that of an earlier arm.
+/// The contents that a record refers to: the parked call, its result, and that of an earlier arm.
 pub(super) fn named(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
     let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
     record.state.result().into_iter().chain(of_arm).chain([record.parked])
 }
 
-/// What a record names no more once it has moved: nobody finds it again, so it goes in the same commit.
+/// The contents that a record no longer refers to after its move: unreachable, so dropped in the same commit.
 pub(super) fn superseded(before: &EffectRecord, after: &EffectRecord) -> Vec<(TenantId, Digest)> {
     if before.rev == 0 {
-        // A claim: nothing of it was kept yet.
+        // A claim: none of it was stored yet.
         return Vec::new();
     }
     let kept: Vec<Digest> = named(after).collect();
@@ -187,7 +185,7 @@ pub(super) fn superseded(before: &EffectRecord, after: &EffectRecord) -> Vec<(Te
     gone.map(|digest| (before.scope.tenant.clone(), digest)).collect()
 }
 
-/// What approvers were shown, and what was parked and shown before each edit; it holds the arguments.
+/// The evidence, and what was parked and shown before each edit; these contain the arguments.
 fn shown(approval: &ApprovalRecord) -> impl Iterator<Item = (TenantId, Digest)> {
     let tenant = approval.chain.tenant();
     let edits = approval.edits.iter();

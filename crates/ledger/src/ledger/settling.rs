@@ -1,6 +1,6 @@
-//! What became of a dispatch, and the end of an unknown outcome.
+//! The outcome of a dispatch, and the end of an unknown outcome.
 //!
-//! Owns the moves out of `DISPATCHED` and `INDETERMINATE`. Invariant: the outcome is durable before anybody is told, and nothing is
+//! Owns the moves out of `DISPATCHED` and `INDETERMINATE`. Invariant: an outcome is durable before any caller is told, and nothing is
 //! recorded as "not executed" while an earlier attempt may have been.
 
 use std::collections::BTreeSet;
@@ -22,14 +22,14 @@ use crate::{
     store::{Admission, Changes, Durability, StoreError},
 };
 
-/// How often something is brought into a run that moves meanwhile, before that is left to another try.
+/// How often taint is added to a run that moves meanwhile, before that is left to a later attempt.
 const TRIES: usize = 8;
 
 impl Ledger {
-    /// Records what became of a dispatch, durably, before anybody is told (T4 to T6).
+    /// Records the outcome of a dispatch durably, before any caller is told (T4 to T6).
     ///
     /// # Errors
-    /// [`LedgerError`] when it could not be kept: the outcome must be treated as unknown by the one who asks.
+    /// [`LedgerError`] when it could not be recorded: the caller must then treat the outcome as unknown.
     pub async fn settle(
         &self,
         settlement: Settlement,
@@ -49,8 +49,8 @@ impl Ledger {
         }
     }
 
-    /// Keeps the end of a read. What its result brings into the run is as durable as a record: told of once, it cannot be untold. Otherwise
-    /// the answer waits for it only where reads are to be durable.
+    /// Records the end of a read. If its result brings taint into the run, that is synced like a record, since it cannot be untold.
+    /// Otherwise the answer waits for it only where reads are to be durable.
     async fn settle_read(
         &self,
         mut event: AuditEvent,
@@ -68,12 +68,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records the end of an unknown outcome that an operator, a probe or a late answer brought to light (T8). Where people are asked
-    /// whether the call is sent again, or have agreed and it was not sent yet, their approval ends in the same commit.
+    /// Records the outcome of an unknown call that an operator, a probe or a late answer found (T8). If it waits for an approval to be sent
+    /// again, or is approved and not sent yet, the approval ends in the same commit.
     ///
     /// # Errors
-    /// [`LedgerError::WrongState`] when the outcome is not unknown, or `outcome` says that it still is;
-    /// [`StoreError::Illegal`] when the evidence is of another attempt, [`StoreError::Conflict`] when somebody voted at that moment.
+    /// [`LedgerError::WrongState`] when the outcome is not unknown, or `outcome` is still unknown; [`StoreError::Illegal`] when the
+    /// evidence is about another attempt, [`StoreError::Conflict`] when a vote was faster.
     pub async fn resolve(
         &self,
         record: &EffectRecord,
@@ -91,7 +91,7 @@ impl Ledger {
         let resolved_by = Some(by.clone());
         let state = match outcome {
             Outcome::Succeeded => EffectState::Succeeded { result: digest, resolved_by },
-            // "Nothing happened" speaks for the last attempt only; a person speaks for all.
+            // "Nothing happened" is about the last attempt only; an operator's word is about all of them.
             Outcome::FailedFinal(_) | Outcome::FailedRetriable(_) | Outcome::Declined(_)
                 if attempt.after_unknown && by.attempt().is_some() =>
             {
@@ -124,11 +124,11 @@ impl Ledger {
         Ok(moved)
     }
 
-    /// Others are told the result than the run whose attempt brought it: the run that the record is of asks by the call's id, and the one who
-    /// the call is kept for may be waiting for people. What the result brings comes into their contexts before it can be read.
+    /// The result is told to other runs than the one whose attempt brought it: the record's own run asks by the call's id, and the run of
+    /// the parked call may be waiting for approval. The result's taint enters their contexts before it can be read.
     ///
-    /// A run that cannot be read, or written, decides nothing and keeps no outcome of another from being recorded: what it misses is
-    /// answered, as events for the commit of the outcome. An error is one that the outcome would meet as well, or that passes; never
+    /// A run that cannot be read or written decides nothing, and does not keep another run's outcome from being recorded: what it misses is
+    /// returned as events for the commit of the outcome. Errors are those that the outcome would meet as well, or transient ones; never
     /// [`StoreError::Conflict`], which would be taken for the outcome's own.
     async fn bring_to_others(
         &self,
@@ -143,7 +143,7 @@ impl Ledger {
                 others.insert(parked.run.run_id);
             }
             Err(error) if concerns_all(&error) => return Err(error),
-            // Nobody can be waiting for what cannot be read.
+            // A parked call that cannot be read cannot be waited for.
             Err(_damaged) => {}
         }
         others.remove(&brought.run.run_id);
@@ -167,7 +167,7 @@ impl Ledger {
         Ok(missed)
     }
 
-    /// Brings something into the context of one other run, if it is open and has not all of it.
+    /// Adds taint to the context of one other run, if it is open and does not have all of it.
     async fn bring_to(&self, record: &EffectRecord, brought: &RunTaint) -> Result<(), LedgerError> {
         for _ in 0..TRIES {
             let known = self.store.run(&brought.run).await?;
@@ -184,7 +184,7 @@ impl Ledger {
         Err(StoreError::LockTimeout(why).into())
     }
 
-    /// Ends the approval that `before` waited for, where `moved` ended without it: nobody is asked about what is over.
+    /// Ends the approval that `before` waited for, if `moved` ended without it: it has nothing left to approve.
     async fn call_off(
         &self,
         before: &EffectRecord,
@@ -210,17 +210,17 @@ impl Ledger {
         event.note = Some(reason.clone());
         let ended = approval
             .moved(ApprovalState::Void { reason })
-            // It is over already, and its record has moved with it since it was read.
+            // It has already ended, and its record moved with it since it was read.
             .ok_or(StoreError::Conflict)?;
         changes.approvals.push(ended);
         changes.audit.push(event);
         Ok(())
     }
 
-    /// Takes over the duty to settle a dispatch whose epoch is over (T7): of two survivors one gets it.
+    /// Takes over the duty to settle a dispatch whose epoch has ended (T7): of two survivors one gets it.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when another one has it, or the record moved.
+    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when another survivor has it, or the record moved.
     pub async fn adopt(&self, record: &EffectRecord) -> Result<EffectRecord, LedgerError> {
         let EffectState::Dispatched(attempt) = &record.state else {
             return Err(LedgerError::WrongState(record.state.name()));
@@ -237,11 +237,11 @@ impl Ledger {
         Ok(moved)
     }
 
-    /// Records what became of a dispatch whose settlement is gone: one of an earlier epoch (T7), or an outcome that could not be kept at
-    /// first. Where a probe found it out, `by` says so.
+    /// Records the outcome of a dispatch whose settlement is gone: one of an earlier epoch (T7), or an outcome that could not be recorded
+    /// at first. `by` is the probe that found it, if one did.
     ///
     /// # Errors
-    /// [`LedgerError`] when it could not be kept.
+    /// [`LedgerError`] when it could not be recorded.
     pub async fn settle_recorded(
         &self,
         record: &EffectRecord,
@@ -280,7 +280,7 @@ impl Ledger {
     }
 }
 
-/// Whether the store would refuse the outcome as well, now or for good: other errors are of what was asked for alone.
+/// Whether the store would refuse the outcome as well, now or for good: other errors concern only what was asked for.
 const fn concerns_all(error: &LedgerError) -> bool {
     error.is_transient()
         || matches!(
@@ -291,8 +291,8 @@ const fn concerns_all(error: &LedgerError) -> bool {
         )
 }
 
-/// What an unknown outcome returns to its run's budget once it has come to light that nothing happened. Only then: what was executed
-/// and failed is paid for. What an earlier arm cost goes back too where a person speaks for all of them; of the calls one is given back.
+/// What an unknown outcome returns to its run's budget once it is known that nothing happened. Only then: what was executed and failed is
+/// paid for. An operator's word also returns the cost of an earlier arm, but only one call.
 fn given_back(
     record: &EffectRecord,
     attempt: &Attempt,
@@ -319,8 +319,7 @@ fn given_back(
     Some(back)
 }
 
-/// Whether an outcome has a result that says something of what the target said: of a success, of a failure that it reports, and of a
-/// call that it refused in words of its own.
+/// Whether the result of an outcome contains words of the target: a success, a reported failure, or a refusal in its own words.
 const fn has_words(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded | Outcome::FailedFinal(_) => true,
@@ -329,7 +328,7 @@ const fn has_words(outcome: &Outcome) -> bool {
     }
 }
 
-/// What a result brings into its run's context comes there in the commit that records the result.
+/// The taint of a result enters its run's context in the commit that records the result.
 fn bring(changes: &mut Changes, event: &mut AuditEvent, brought: Option<RunTaint>) {
     if let Some(brought) = brought {
         event.taint.clone_from(&brought.taint);
@@ -337,7 +336,7 @@ fn bring(changes: &mut Changes, event: &mut AuditEvent, brought: Option<RunTaint
     }
 }
 
-/// Where an outcome leads.
+/// The state that an outcome leads to.
 fn state_after(
     record: &EffectRecord,
     attempt: &Attempt,
@@ -354,7 +353,7 @@ fn state_after(
     match outcome {
         Outcome::Succeeded => EffectState::Succeeded { result, resolved_by },
         Outcome::Unknown(reason) => unknown(reason),
-        // "Nothing happened" speaks for the last attempt only.
+        // "Nothing happened" is about the last attempt only.
         Outcome::FailedRetriable(_) | Outcome::Declined(_) if attempt.after_unknown => {
             unknown("this attempt had no effect, but an earlier one may have had".to_owned())
         }
@@ -372,8 +371,8 @@ fn state_after(
     }
 }
 
-/// The attempt whose outcome nobody knows and that the evidence speaks of: also while another arm waits for its dispatch, and, for a
-/// success, when that arm's outcome is unknown as well.
+/// The attempt with an unknown outcome that the evidence is about: also while another arm waits for its dispatch, and, for a success, when
+/// that arm's outcome is unknown as well.
 fn unknown_attempt<'a>(
     record: &'a EffectRecord,
     outcome: &Outcome,

@@ -1,4 +1,4 @@
-//! Checkpoints: what a log was at one moment, as a text to be signed, in the form of C2SP tlog-checkpoint.
+//! Checkpoints: the state of a log at one moment, as a text to be signed, in the form of C2SP tlog-checkpoint.
 //!
 //! ```text
 //! placet.example/journal            the log
@@ -9,8 +9,8 @@
 //! at 1800000000000                  when, milliseconds since 1970
 //! ```
 //!
-//! Owns the text. Not here: the signature (`placet-store`), the note around it ([`super::note`]). Invariant: one checkpoint has one
-//! text; a number or hash in another spelling is refused. Lines after these are left to later versions and not looked at.
+//! Owns the text. Not here: the signature (`placet-store`), the note around it ([`super::note`]). Invariant: one checkpoint has one text; a
+//! number or hash in another spelling is refused. Lines after these are left to later versions and ignored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ use placet_types::digest::Digest;
 use super::TreeHead;
 use super::note::{NoteError, NoteName};
 
-/// What a log was at one moment.
+/// The state of a log at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The log.
@@ -32,9 +32,9 @@ pub struct Checkpoint {
     pub head: TreeHead,
     /// The chain hash of the last entry; zeros in an empty log.
     pub chain: [u8; 32],
-    /// The epoch of the process that said this; not before that of the last entry.
+    /// The epoch of the process that made it; not before that of the last entry.
     pub epoch: u64,
-    /// When this was said.
+    /// When it was made.
     pub at: Timestamp,
 }
 
@@ -76,7 +76,7 @@ fn value<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     line.strip_prefix(name)
 }
 
-/// A number in the one form that it is written in: no sign unless negative, no leading zeros.
+/// A number in its only valid spelling: no sign unless negative, no leading zeros.
 fn number<N: FromStr + ToString>(text: &str, what: &'static str) -> Result<N, NoteError> {
     let number = text.parse::<N>().ok().filter(|number| number.to_string() == text);
     number.ok_or(NoteError::Checkpoint(what))

@@ -58,7 +58,7 @@ impl Consistency {
     /// Checks that the log with root `newer` begins with the log with root `older`.
     ///
     /// # Errors
-    /// It does not, or the proof is not one of it.
+    /// It does not, or the proof is not valid for it.
     pub fn verify(&self, older: &Digest, newer: &Digest) -> Result<(), ProofError> {
         let (from, to) = (self.from, self.to);
         if from > to {

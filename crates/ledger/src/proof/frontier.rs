@@ -18,19 +18,19 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// That of an empty log.
+    /// The frontier of an empty log.
     #[must_use]
     pub const fn new() -> Self {
         Self { size: 0, peaks: Vec::new() }
     }
 
-    /// That of a log of `size` entries with these peaks, the largest first; nothing where their number does not fit the size.
+    /// The frontier of a log of `size` entries with these peaks, the largest first; `None` if their number does not fit the size.
     pub(super) fn from_peaks(size: u64, peaks: Vec<Digest>) -> Option<Self> {
         let fits = u32::try_from(peaks.len()) == Ok(size.count_ones());
         fits.then_some(Self { size, peaks })
     }
 
-    /// Appends an entry by its chain hash, and hands every node that is complete now to `made`: the leaf first, then its parents.
+    /// Appends an entry by its chain hash, and passes every node that is now complete to `made`: the leaf first, then its parents.
     pub fn append(&mut self, entry: &[u8; 32], made: &mut dyn FnMut(NodeId, Digest)) {
         let mut node = NodeId { height: 0, index: self.size };
         let mut hash = leaf_hash(entry);
@@ -43,7 +43,7 @@ impl Frontier {
             made(node, hash);
         }
         self.peaks.push(hash);
-        // At a million entries a second it takes half a million years to come here.
+        // At a million entries a second this takes half a million years.
         self.size = self.size.saturating_add(1);
     }
 
@@ -71,7 +71,7 @@ impl Frontier {
         &self.peaks
     }
 
-    /// The frontier as bytes for a file: mark, size (little-endian), peaks, and the SHA-256 of all before it.
+    /// The frontier as bytes for a file: magic, size (little-endian), peaks, and the SHA-256 of all before it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
@@ -84,7 +84,7 @@ impl Frontier {
         bytes
     }
 
-    /// Reads [`Frontier::to_bytes`] back; nothing where the bytes are not all of it, are more, or have changed.
+    /// Reads [`Frontier::to_bytes`] back; `None` if bytes are missing, added or changed.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (body, check) = bytes.split_last_chunk::<HASH_BYTES>()?;

@@ -48,7 +48,7 @@ impl Inclusion {
     /// Checks that the entry with this chain hash is in the log with this root.
     ///
     /// # Errors
-    /// It is not, or the proof is not one of it.
+    /// It is not, or the proof is not valid for it.
     pub fn verify(&self, entry: &[u8; 32], root: &Digest) -> Result<(), ProofError> {
         if self.root_from(&leaf_hash(entry))? == *root { Ok(()) } else { Err(ProofError::Mismatch) }
     }

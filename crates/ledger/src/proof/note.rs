@@ -76,7 +76,7 @@ impl From<NoteName> for String {
 /// Why a text is not a signed note, or not a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
-    /// A name of a log or key is not one.
+    /// A name of a log or key is invalid.
     #[error(
         "a name has 1 to {NAME_BYTES_MAX} bytes, without white space, control characters and `+`"
     )]
@@ -93,7 +93,7 @@ pub enum NoteError {
     /// There is no empty line with signatures after it.
     #[error("the note has no signatures")]
     Unsigned,
-    /// A signature is not written as one.
+    /// A signature line is malformed.
     #[error("signature {line} is not of the form `\u{2014} NAME BASE64`")]
     Signature {
         /// Which, from 1.
@@ -102,7 +102,7 @@ pub enum NoteError {
     /// It has more signatures than a note may have.
     #[error("the note has more than {SIGNATURES_MAX} signatures")]
     TooManySignatures,
-    /// A line of a checkpoint is missing or not of its form.
+    /// A line of a checkpoint is missing or malformed.
     #[error("the checkpoint has no valid {0}")]
     Checkpoint(&'static str),
 }
@@ -112,13 +112,13 @@ pub enum NoteError {
 pub struct NoteSignature {
     /// The name of the key.
     pub name: NoteName,
-    /// The number that tells keys of one name apart: the beginning of a hash over name and key.
+    /// Distinguishes keys of one name: the beginning of a hash over name and key.
     pub key_hash: [u8; 4],
     /// The signature itself.
     pub signature: Vec<u8>,
 }
 
-/// A text and the signatures under it. Whether a signature is good is not known here.
+/// A text and the signatures under it, which are not verified here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedNote {
     text: String,
@@ -129,11 +129,11 @@ impl SignedNote {
     /// Puts signatures under a text.
     ///
     /// # Errors
-    /// The text or the number of signatures is not what a note can have.
+    /// The text or the number of signatures is not valid in a note.
     pub fn new(text: impl Into<String>, signatures: Vec<NoteSignature>) -> Result<Self, NoteError> {
         let note = Self { text: text.into(), signatures };
         let written = note.to_string();
-        // Read back, so that nothing is ever made that another reader would take for something else.
+        // Read back, so that no note is made that another reader would read differently.
         if Self::parse(&written)? == note { Ok(note) } else { Err(NoteError::Text) }
     }
 
@@ -163,7 +163,7 @@ impl SignedNote {
         Ok(Self { text: format!("{text}\n"), signatures })
     }
 
-    /// The text, which is what is signed, with the line end that it ends in.
+    /// The text, which is what is signed, including its final line end.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

@@ -1,4 +1,4 @@
-//! Receipts: what a caller can keep to show later what became of a call.
+//! Receipts: proof for a caller of what became of a call.
 //!
 //! Owns what a receipt claims, and the check that its entry is in the log it names. Not here: the signature and the JWS around it
 //! (`placet-store`). Invariant I15: a receipt holds digests, names and codes; never an argument, a result or a secret.
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use super::note::NoteName;
 use super::{Inclusion, ProofError, TreeHead};
 
-/// The form of [`ReceiptClaims`] that this build writes and reads.
+/// The version of [`ReceiptClaims`] that this build writes and reads.
 pub const RECEIPT_VERSION: u16 = 1;
 
 /// The type of the JWS that carries a receipt.
 pub const RECEIPT_TYPE: &str = "placet-receipt+jwt";
 
-/// What the engine says became of a call, and where that stands in its log.
+/// The engine's statement of what became of a call, and where its log records that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiptClaims {
-    /// The form; another number is refused.
+    /// The version; others are refused.
     pub version: u16,
-    /// Who says it: the name of the key.
+    /// The issuer: the name of the key.
     pub iss: NoteName,
     /// When, in seconds since 1970.
     pub iat: i64,

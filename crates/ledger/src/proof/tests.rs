@@ -1,4 +1,4 @@
-//! Proofs against a tree that is written down as the definition says, for every size and place up to a limit.
+//! Proofs against a tree that is built by definition, for every size and position up to a limit.
 
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 
@@ -60,7 +60,7 @@ impl Nodes for All {
     }
 }
 
-/// The digest with one bit turned.
+/// The digest with one bit flipped.
 fn turned(digest: &Digest, bit: usize) -> Digest {
     let mut bytes = *digest.as_bytes();
     bytes[bit / 8] ^= 1 << (bit % 8);

@@ -1,8 +1,8 @@
 //! How the hashes of a tree are kept: in tiles, as C2SP tlog-tiles lays them out.
 //!
-//! A tile of level L holds up to 256 hashes of nodes of height 8 × L that stand beside each other; a full tile of level L
-//! comes to one hash in a tile of level L + 1. Tiles only ever grow at their end, and a full one never changes. The nodes in
-//! between are computed from a tile, so any node costs one read, and a proof about n entries costs about log₂₅₆ n tiles.
+//! A tile of level L holds up to 256 hashes of adjacent nodes of height 8 × L; a full tile of level L becomes one hash in a tile of level L
+//! + 1. Tiles only grow at their end, and a full one never changes. The nodes in between are computed from a tile, so any node costs one
+//! read, and a proof about n entries costs about log₂₅₆ n tiles.
 //!
 //! Owns: which hash stands where, [`Appender`] and the reading side [`TileNodes`]. Not here: the files or the table.
 //! Invariant: a tile that is shorter than its tree demands is an error, never padding.
@@ -22,12 +22,12 @@ pub const TILE_HEIGHT: u8 = 8;
 
 const TILE_BITS: u32 = 8;
 
-/// Which tile.
+/// The position of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TileId {
     /// The level: 0 holds leaves, 1 nodes of height 8, and so on.
     pub level: u8,
-    /// Which of that level, from 0.
+    /// The index at that level, from 0.
     pub index: u64,
 }
 
@@ -42,7 +42,7 @@ impl TileId {
     }
 }
 
-/// How many hashes stand at a level of tiles in a tree of `size` entries.
+/// How many hashes a level of tiles has in a tree of `size` entries.
 #[must_use]
 pub fn hashes_at(level: u8, size: u64) -> u64 {
     size.checked_shr(u32::from(level).saturating_mul(TILE_BITS)).unwrap_or(0)
@@ -54,27 +54,27 @@ pub fn levels(size: u64) -> u8 {
     (0..TILE_HEIGHT).find(|level| hashes_at(*level, size) == 0).unwrap_or(TILE_HEIGHT)
 }
 
-/// Hashes to be written into a tile, behind those that are there.
+/// Hashes to append to a tile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TilePart {
     /// Which tile.
     pub tile: TileId,
-    /// Behind how many hashes.
+    /// After how many hashes.
     pub offset: usize,
     /// The hashes.
     pub hashes: Vec<Digest>,
 }
 
-/// The writing side: takes entries and says what is to be written into which tile.
+/// The writing side: takes entries and returns what to write into which tile.
 #[derive(Debug, Clone, Default)]
 pub struct Appender {
     frontier: Frontier,
-    /// By level, what was made since it was last taken.
+    /// By level, what was made since the last [`Self::take`].
     pending: Vec<Vec<TilePart>>,
 }
 
 impl Appender {
-    /// Goes on behind a frontier, all of whose hashes have been written.
+    /// Continues after a frontier, all of whose hashes have been written.
     #[must_use]
     pub const fn new(frontier: Frontier) -> Self {
         Self { frontier, pending: Vec::new() }
@@ -96,7 +96,7 @@ impl Appender {
         &self.frontier
     }
 
-    /// What has to be written for the tree as it is, level by level in ascending order; each part is handed out once.
+    /// What has to be written for the tree as it is, level by level in ascending order; each part is returned once.
     pub fn take(&mut self) -> Vec<TilePart> {
         self.pending.iter_mut().flat_map(std::mem::take).collect()
     }
@@ -116,18 +116,18 @@ fn push(pending: &mut Vec<Vec<TilePart>>, node: NodeId, hash: Digest) {
     }
 }
 
-/// In which tile, and behind how many others, a level's hash number `index` stands.
+/// The tile of a level's hash number `index`, and its offset there.
 fn place_of(level: u8, index: u64) -> (TileId, usize) {
     let [offset, ..] = index.to_le_bytes();
     (TileId { level, index: index.wrapping_shr(TILE_BITS) }, usize::from(offset))
 }
 
-/// Where tiles are read from.
+/// A source of tiles.
 pub trait Tiles {
-    /// Why a tile could not be had.
+    /// Why a tile could not be read.
     type Error;
 
-    /// At least the first `width` hashes of a tile. Answering fewer says that they are not there.
+    /// At least the first `width` hashes of a tile. Fewer mean that the others do not exist.
     ///
     /// # Errors
     /// It could not be read.
@@ -186,18 +186,18 @@ impl<T: Tiles> Nodes for TileNodes<'_, T> {
 pub struct MemoryTiles(BTreeMap<TileId, Vec<Digest>>);
 
 impl MemoryTiles {
-    /// None.
+    /// No tiles.
     #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Puts a whole tile in place, as far as it goes.
+    /// Puts a whole tile in place, as far as it exists.
     pub fn insert(&mut self, tile: TileId, hashes: Vec<Digest>) {
         self.0.insert(tile, hashes);
     }
 
-    /// Writes a part that an [`Appender`] has handed out.
+    /// Writes a part that an [`Appender`] returned.
     ///
     /// # Errors
     /// The tile does not end where the part begins.

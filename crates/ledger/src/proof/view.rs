@@ -1,7 +1,7 @@
-//! Proofs out of tiles that are not trusted.
+//! Proofs from untrusted tiles.
 //!
-//! Owns [`TreeView`]: it makes a proof, and hands it out only once it verifies against a root that is trusted. Not here: how the
-//! tiles are kept. Invariant: a changed, missing or misplaced hash in a tile leads to an error, never to a proof or a root.
+//! Owns [`TreeView`]: it makes a proof, and returns it only once it verifies against a trusted root. Not here: how the tiles are stored.
+//! Invariant: a changed, missing or misplaced hash in a tile leads to an error, never to a proof or a root.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use placet_types::digest::Digest;
 use super::tiles::{TileId, TileNodes, Tiles};
 use super::{Consistency, Frontier, Inclusion, NodeId, Nodes as _, ProofError, TreeHead, root};
 
-/// A tree of which the head is trusted and the tiles are not.
+/// A tree with a trusted head and untrusted tiles.
 #[derive(Debug)]
 pub struct TreeView<'t, T> {
     tiles: &'t T,
@@ -40,7 +40,7 @@ pub enum ViewError<E> {
 }
 
 impl<'t, T: Tiles> TreeView<'t, T> {
-    /// A view of the tiles that are said to belong to this head.
+    /// A view of the tiles that supposedly belong to this head.
     pub const fn new(tiles: &'t T, head: TreeHead) -> Self {
         Self { tiles, head }
     }
@@ -130,7 +130,7 @@ impl<'t, T: Tiles> TreeView<'t, T> {
         TileNodes::new(self.tiles, self.head.size)
     }
 
-    /// An older root is trusted because the trusted one is shown to come after it.
+    /// An older root is trusted because it is proved to be a prefix of the trusted one.
     fn root_with(
         &self,
         nodes: &mut TileNodes<'t, T>,
@@ -159,7 +159,7 @@ pub fn tiles_of_consistency(from: u64, to: u64, head_size: u64) -> Vec<TileId> {
     recorded(head_size, |view| drop(view.consistency(from, to)), &[from, to])
 }
 
-/// Runs the same code over tiles of zeros and notes which it asks for.
+/// Runs the same code over tiles of zeros and records which it asks for.
 fn recorded(
     head_size: u64,
     work: impl FnOnce(&TreeView<'_, Recorder>),
@@ -169,7 +169,7 @@ fn recorded(
     let head = TreeHead { size: head_size, root: super::empty_root() };
     let view = TreeView::new(&recorder, head);
     work(&view);
-    // The work ends at the first root that is not right, as none is with zeros: the others are asked for one by one.
+    // The work ends at the first wrong root, and with zeros every root is wrong: so ask for the others one by one.
     for size in sizes {
         drop(view.root(*size));
     }

@@ -1,11 +1,11 @@
-//! The machine of the effect record: which move leads where.
+//! The machine of the effect record: its legal moves.
 //!
 //! Owns the legal moves (T1 to T11). Does not store and does not decide who may ask for one.
 //!
-//! Invariants: I7, a record's history is a path through [`EffectRecord::may_move_to`], and settled states are absorbing but for the end
-//! of their retention. I1 and I10, a call that was sent and refused is sent again under its approval only where the record still names it;
-//! only what the other system recognises is sent again with an old token. I9, an unknown outcome ends with
-//! evidence or by operators. A record with an unknown arm never returns to absent.
+//! Invariants: I7, a record's history is a path through [`EffectRecord::may_move_to`], and settled states are final except for the end of
+//! their retention. I1 and I10, a call that was sent and refused is sent again under its approval only where the record still names it;
+//! only what the target recognises is sent again with an old token. I9, an unknown outcome ends by evidence or by operators. A record with
+//! an unknown arm is never released.
 
 use placet_types::{clock::Timestamp, ids::RecordId};
 
@@ -13,7 +13,7 @@ use crate::keys::time_of;
 
 use super::{Attempt, EffectRecord, EffectState, Rearm, Resolution, Unknown, is_in_its_words};
 
-/// A move that the machine does not know.
+/// A move that is not legal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("record `{record_id}` may not go from {from} to {to}")]
 pub struct IllegalMove {
@@ -26,8 +26,8 @@ pub struct IllegalMove {
 }
 
 impl EffectState {
-    /// Whether a record may move from this state to `next`, as far as the states alone can tell; [`EffectRecord::may_move_to`] is the
-    /// whole rule. A key returns to absent by removal, which [`EffectRecord::may_be_removed`] rules.
+    /// Whether a record may move from this state to `next`, as far as the states alone can tell; [`EffectRecord::may_move_to`] is the whole
+    /// rule. Releasing a key is a removal, for which [`EffectRecord::may_be_removed`] is the rule.
     #[must_use]
     pub fn may_become(&self, next: &Self) -> bool {
         use EffectState as S;
@@ -36,7 +36,7 @@ impl EffectState {
                 S::Claimed { .. }
                 | S::Rearmed { .. }
                 | S::Approved { .. }
-                // What had no effect is tried again, and needs people this time.
+                // What had no effect is tried again, and needs an approval this time.
                 | S::FailedRetriable { .. },
                 S::PendingApproval { .. },
             )
@@ -49,13 +49,13 @@ impl EffectState {
                 S::Claimed { .. } | S::Approved { .. } | S::Rearmed { .. },
                 S::Dispatched(attempt),
             ) => attempt.number >= 1,
-            // Under the approval that it may be tried again under, or under none.
+            // Under the approval that the record still names, or under none.
             (S::FailedRetriable { approval_id: kept, .. }, S::Dispatched(attempt)) => {
                 attempt.number >= 1 && (attempt.approval_id.is_none() || attempt.approval_id == *kept)
             }
             (S::Dispatched(a), S::Dispatched(b)) => a.may_be_adopted_as(b) || a.may_repeat_as(b),
             (S::Dispatched(a), S::Indeterminate { attempt: b, rearm: None, .. }) => a == b,
-            // A refusal in words of the target has reached it, whatever its adapter says.
+            // A refusal in words of the target means that the target was reached, whatever its adapter reports.
             (S::Dispatched(attempt), S::FailedRetriable { code, approval_id: kept, .. }) => {
                 kept.is_none() || *kept == attempt.kept_approval(is_in_its_words(*code))
             }
@@ -80,13 +80,13 @@ impl EffectState {
         }
     }
 
-    /// Whether a key in this state may return to absent: only where nothing has happened.
+    /// Whether a key in this state may be released: only where nothing has happened.
     const fn is_before_dispatch(&self) -> bool {
         matches!(self, Self::Claimed { .. } | Self::PendingApproval { .. } | Self::Approved { .. })
     }
 }
 
-/// Whether these are operators who agree on another arm: distinct people, and among them anyone who asked first.
+/// Whether these operators agree on another arm: distinct people, including the one who asked first.
 fn agreed(asked: Option<&Rearm>, by: &[Rearm]) -> bool {
     let distinct = by.iter().enumerate().all(|(place, one)| {
         by.iter().skip(place.saturating_add(1)).all(|other| other.operator != one.operator)
@@ -101,14 +101,14 @@ impl Resolution {
 }
 
 impl Attempt {
-    /// Whether `next` is this attempt with another epoch's duty to settle it: how a survivor takes over from a dead process (T7). The
-    /// survivor may be the older one; that the other one is over is what the store makes sure of (I8).
+    /// Whether `next` is this attempt with the duty to settle it passed to another epoch: how a survivor takes over from a dead process
+    /// (T7). The survivor's epoch may be the older one; the store makes sure that the other one has ended (I8).
     fn may_be_adopted_as(&self, next: &Self) -> bool {
         let adopted = Self { adopted_by: next.adopted_by, ..self.clone() };
         adopted == *next && next.duty() != self.duty()
     }
 
-    /// Only what the other system recognises, or what changes nothing, may be sent again without an answer (T7).
+    /// Only what the target recognises, or what has no effect, may be sent again without an answer (T7).
     fn may_repeat_as(&self, next: &Self) -> bool {
         next.number > self.number
             && next.token == self.token
@@ -118,7 +118,7 @@ impl Attempt {
 }
 
 impl EffectRecord {
-    /// Whether the record may become `next`: its state, its arm and what it remembers of an earlier arm. Revisions are the store's.
+    /// Whether the record may become `next`: its state, its arm and what it keeps of an earlier arm. The store checks revisions.
     #[must_use]
     pub fn may_move_to(&self, next: &Self) -> bool {
         let (arm, unknown) = self.arm_after(&next.state);
@@ -131,7 +131,7 @@ impl EffectRecord {
         }
     }
 
-    /// A move of a record of which an earlier arm is unknown: nothing may end it that says "not executed".
+    /// Moves of a record with an unknown earlier arm: none may end it as "not executed".
     fn may_move_rearmed(&self, earlier: &Unknown, next: &EffectState) -> bool {
         use EffectState as S;
         let waits = !matches!(self.state, S::Dispatched(_) | S::Indeterminate { .. });
@@ -143,7 +143,7 @@ impl EffectRecord {
             {
                 by.speaks_of(&earlier.attempt)
             }
-            // That the earlier arm had its effect is true whatever nobody knows about the later one.
+            // That the earlier arm had its effect holds whatever the outcome of the later one.
             S::Succeeded { resolved_by: Some(by), .. }
                 if matches!(self.state, S::Indeterminate { .. })
                     && by.attempt() == Some(earlier.attempt.number) =>
@@ -164,7 +164,7 @@ impl EffectRecord {
         }
     }
 
-    /// The arm after a move to `state`, and what is remembered of an earlier one.
+    /// The arm after a move to `state`, and what is kept of an earlier one.
     fn arm_after(&self, state: &EffectState) -> (Option<u32>, Option<Box<Unknown>>) {
         match (&self.state, state) {
             (
@@ -179,26 +179,26 @@ impl EffectRecord {
         }
     }
 
-    /// Whether the key may return to absent: only where nothing has happened under any arm.
+    /// Whether the key may be released: only where nothing has happened under any arm.
     #[must_use]
     pub const fn may_be_removed(&self) -> bool {
         self.unknown.is_none() && self.state.is_before_dispatch()
     }
 
-    /// Whether the tombstone may be dropped: only where the key tells its own age, so that anyone who sends it again is told that it is
-    /// too old. Whether the time has come is the caller's to know.
+    /// Whether the tombstone may be dropped: only if the key tells its own age, so that it is refused as too old from then on. The caller
+    /// has to know whether it is due.
     #[must_use]
     pub fn may_be_forgotten(&self) -> bool {
         matches!(self.state, EffectState::Tombstone { .. }) && time_of(&self.key).is_some()
     }
 
-    /// Whether it is dispatched and its duty lies with an epoch before `epoch`.
+    /// Whether it is dispatched and has to be settled by an epoch before `epoch`.
     #[must_use]
     pub fn is_orphaned(&self, epoch: u64) -> bool {
         matches!(&self.state, EffectState::Dispatched(attempt) if attempt.duty() < epoch)
     }
 
-    /// Whether it came to its end, or became a tombstone, before `before`.
+    /// Whether it was settled, or became a tombstone, before `before`.
     #[must_use]
     pub fn is_past_retention(&self, before: Timestamp) -> bool {
         let over = self.state.is_settled() || matches!(self.state, EffectState::Tombstone { .. });
@@ -208,7 +208,7 @@ impl EffectRecord {
     /// The record after a move to `state` at `now`.
     ///
     /// # Errors
-    /// [`IllegalMove`] when the machine does not know the move.
+    /// [`IllegalMove`] when the machine has no such move.
     pub fn moved(&self, state: EffectState, now: Timestamp) -> Result<Self, IllegalMove> {
         let mut next = Self {
             version: super::RECORD_VERSION,
@@ -226,7 +226,7 @@ impl EffectRecord {
         if self.may_move_to(&next) { Ok(next) } else { Err(self.illegal(&next.state)) }
     }
 
-    /// Where a wait that came to nothing leads: to `ended`, or back to the unknown outcome of the earlier arm.
+    /// The state after a wait that ended without dispatch: `ended`, or the unknown outcome of the earlier arm.
     #[must_use]
     pub fn ended_without_dispatch(&self, ended: EffectState) -> EffectState {
         match self.unknown.as_deref() {

@@ -1,6 +1,6 @@
 //! How an unknown outcome ends: by evidence, or by operators who have the call sent again.
 //!
-//! Owns their forms. Invariant I9: an unknown outcome leaves its state only with a resolution or a re-arm on the record.
+//! Owns these types. Invariant I9: an unknown outcome leaves its state only with a resolution or a re-arm on the record.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use placet_types::{clock::Timestamp, digest::Digest, ids::PrincipalId};
 
 use super::Attempt;
 
-/// What brought an unknown outcome to light (T8).
+/// What resolved an unknown outcome (T8).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Resolution {
-    /// The adapter answered after all.
+    /// The adapter answered late.
     LateAnswer {
         /// The attempt that was answered; only that of the record counts.
         attempt: u32,
@@ -22,7 +22,7 @@ pub enum Resolution {
         /// The attempt that was asked about.
         attempt: u32,
     },
-    /// A person looked.
+    /// An operator checked.
     Operator {
         /// Who.
         operator: PrincipalId,
@@ -30,7 +30,7 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// The attempt it speaks of; an operator speaks of all.
+    /// The attempt it is about; an operator's word is about all of them.
     #[must_use]
     pub const fn attempt(&self) -> Option<u32> {
         match self {
@@ -40,19 +40,19 @@ impl Resolution {
     }
 }
 
-/// One operator's word for sending a call again whose outcome is unknown.
+/// One operator's request to send a call with an unknown outcome again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rearm {
     /// Who.
     pub operator: PrincipalId,
-    /// What makes them sure that it did not happen, or that twice does no harm.
+    /// Why they are sure that it did not happen, or that a second execution does no harm.
     pub evidence: String,
     /// When.
     pub at: Timestamp,
 }
 
-/// An attempt whose outcome nobody knows, kept while another arm is under way.
+/// An attempt with an unknown outcome, kept while another arm is in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unknown {

@@ -1,4 +1,4 @@
-//! What goes wrong with reading, where a test asks for it.
+//! Faults of reads, for tests that ask for them.
 //!
 //! Owns which reads fail or wait. Not here: what is read.
 
@@ -16,7 +16,7 @@ use crate::{run::RunKey, store::StoreError};
 /// The faults of one node's reads.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    /// How many lists of approvals are answered still; nothing: all.
+    /// How many more lists of approvals are answered; `None`: all.
     lists_left: Mutex<Option<u64>>,
     directive_hidden: AtomicBool,
     entries_hidden: AtomicBool,
@@ -95,48 +95,48 @@ impl Reads {
 }
 
 impl MemoryStore {
-    /// So many lists of approvals are answered from now on, and then none; nothing: all.
+    /// Answers only this many more lists of approvals; `None`: all.
     pub fn answer_lists(&self, lists: Option<u64>) {
         *self.reads.lists_left.lock() = lists;
     }
 
-    /// Lists of the approval service's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
+    /// Makes lists of directives fail for this node, or succeed again: as if one of them had an unknown version.
     pub fn hide_directives(&self, hidden: bool) {
         self.reads.directive_hidden.store(hidden, Ordering::SeqCst);
     }
 
-    /// Single entries of the approval service cannot be read by this node from now on, or can again.
+    /// Makes single directives unreadable for this node, or readable again.
     pub fn hide_entries(&self, hidden: bool) {
         self.reads.entries_hidden.store(hidden, Ordering::SeqCst);
     }
 
-    /// This run cannot be read by this node from now on, as where its row is damaged; nothing: each can.
+    /// Makes this run unreadable for this node, as if its row were damaged; `None`: all are readable.
     pub fn damage_run(&self, run: Option<RunKey>) {
         *self.reads.damaged_run.lock() = run;
     }
 
-    /// Content cannot be read by this node from now on, or can again.
+    /// Makes content unreadable for this node, or readable again.
     pub fn hide_content(&self, hidden: bool) {
         self.reads.content_hidden.store(hidden, Ordering::SeqCst);
     }
 
-    /// Lists of the approval service's entries are not answered to this node from now on, or are again.
+    /// Holds up lists of directives for this node, or lets them go.
     pub fn hold_directives(&self, held: bool) {
         self.reads.hold(&self.reads.directive_held, held);
     }
 
-    /// Content is not read by this node from now on, or is again.
+    /// Holds up reads of content for this node, or lets them go.
     pub fn hold_content(&self, held: bool) {
         self.reads.hold(&self.reads.content_held, held);
     }
 
-    /// How often this node has asked for content.
+    /// How often this node has read content.
     #[must_use]
     pub fn content_reads(&self) -> u64 {
         self.reads.content_read.load(Ordering::SeqCst)
     }
 
-    /// How often this node has asked for a list of the approval service's entries.
+    /// How often this node has listed directives.
     #[must_use]
     pub fn directive_reads(&self) -> u64 {
         self.reads.directive_read.load(Ordering::SeqCst)

@@ -1,7 +1,7 @@
-//! What a store in memory makes of a commit.
+//! How a store in memory applies a commit.
 //!
-//! Owns the plainest reading of the checks: revisions, legal moves, duties, budgets, policies. All of a commit or nothing is the
-//! caller's: it works on a copy.
+//! Owns the plainest reading of the checks: revisions, legal moves, duties, budgets, policies. Atomicity is the caller's: it works on a
+//! copy.
 
 use placet_types::digest::Digest;
 
@@ -121,7 +121,7 @@ impl Inner {
         }
     }
 
-    /// A dispatch is the writing epoch's duty, and is taken over only from one that is over.
+    /// A dispatch must be settled by the writing epoch, and is taken over only from one that has ended.
     fn check_duty(&self, epoch: u64, after: &EffectRecord) -> Result<(), StoreError> {
         let EffectState::Dispatched(attempt) = &after.state else { return Ok(()) };
         let before = self.effects.get(&after.record_id).map(|before| &before.state);

@@ -1,13 +1,13 @@
-//! A gateway in miniature: what it holds, what it may do next, and what must be true of it.
+//! A gateway in miniature: its state, its possible steps, and its invariants.
 //!
-//! Owns the world's form and its invariants. Its steps are in `steps`, the real machine's word on its moves in `real`.
+//! Owns the state and its invariants. The steps are in `steps`, the check against the real machine in `real`.
 
 pub(crate) mod real;
 mod steps;
 
 use real::Machine;
 
-/// Attempts under all arms; more of them repeat what was seen.
+/// The most attempts under all arms; more would only repeat earlier behaviour.
 pub(crate) const ATTEMPTS_MAX: u8 = 3;
 const CRASHES: u8 = 2;
 
@@ -24,7 +24,7 @@ impl Class {
     pub(crate) const ALL: [Self; 4] = [Self::ReadOnly, Self::Keyed, Self::Queryable, Self::Opaque];
 }
 
-/// The rule that is taken out.
+/// The rule that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doctored {
     /// The adapter is called before the intent is on disk.
@@ -35,19 +35,19 @@ pub(crate) enum Doctored {
     GuessesAfterACrash,
     /// The caller is told before the outcome is on disk.
     RepliesBeforeItIsDurable,
-    /// The store takes a change from any revision.
+    /// The store accepts a change from any revision.
     IgnoresRevisions,
     /// Every duplicate gets the key.
     IgnoresClaims,
-    /// A token is used again after the other system has forgotten it.
+    /// A token is used again after the target has forgotten it.
     IgnoresTheWindow,
     /// "This attempt did nothing" is taken for "nothing happened".
     ForgetsEarlierAttempts,
     /// "Not found" counts before the settle delay has passed.
     ProbesTooEarly,
-    /// An unknown outcome is ended by nobody.
+    /// An unknown outcome ends without evidence or operators.
     EndsWithoutEvidence,
-    /// The approval is looked at before the commit, not in it.
+    /// The approval is checked before the commit, not in it.
     RunsWhatWasNotApproved,
     /// A duplicate of a finished call gets a result of its own.
     AnswersAgain,
@@ -69,7 +69,7 @@ impl Setting {
     }
 }
 
-/// Where the record stands.
+/// The state of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum At {
     Pending,
@@ -93,14 +93,14 @@ pub(crate) struct Att {
     pub(crate) after_unknown: bool,
 }
 
-/// By what an unknown outcome came to light.
+/// What resolved an unknown outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum By {
     Probe(u8),
     Operator,
 }
 
-/// The record, without what never changes.
+/// The record, without its constant fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Rec {
     pub(crate) at: At,
@@ -114,7 +114,7 @@ pub(crate) struct Rec {
     /// The attempt whose result is recorded.
     pub(crate) result: u8,
     pub(crate) by: Option<By>,
-    /// One operator has asked for another arm.
+    /// Whether one operator has asked for another arm.
     pub(crate) asked: bool,
 }
 
@@ -137,7 +137,7 @@ pub(crate) enum Reply {
     Unknown,
 }
 
-/// Where somebody who carries a call stands. A crash takes it back to the start: the caller sends the call again.
+/// The progress of a call's caller. A crash resets it: the caller sends the call again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Pc {
     Start,
@@ -154,7 +154,7 @@ pub(crate) enum Pc {
     Done,
 }
 
-/// The approval of the present arm.
+/// The approval of the current arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Approval {
     None,
@@ -164,20 +164,20 @@ pub(crate) enum Approval {
     Consumed,
 }
 
-/// Everything there is.
+/// The state of the whole model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// The record as the process sees it, and as it is on disk.
+    /// The record in the process, and on disk.
     pub(crate) rec: Option<Rec>,
     pub(crate) durable: Option<Rec>,
     pub(crate) is_claimed: bool,
     pub(crate) approval: Approval,
     pub(crate) epoch: u8,
     pub(crate) crashes_left: u8,
-    /// The window in which the other system knows a token is over.
+    /// Whether the window in which the target knows a token has closed.
     pub(crate) is_window_over: bool,
     pub(crate) calls: [Pc; 3],
-    /// Recovery, and the one who carries a re-armed call.
+    /// Recovery, and the carrier of a re-armed call.
     pub(crate) keeper: Pc,
     /// How often the effect happened under each arm.
     pub(crate) effects: [u8; 2],
@@ -208,13 +208,13 @@ impl World {
         }
     }
 
-    /// Duplicates are alike, so their order does not count.
+    /// Duplicates are interchangeable, so their order does not matter.
     pub(crate) fn canonical(mut self) -> Self {
         self.calls.sort_unstable();
         self
     }
 
-    /// Every caller has an answer and nothing is left under way.
+    /// Every caller has an answer and nothing is in flight.
     pub(crate) fn is_over(&self) -> bool {
         let open = matches!(
             self.rec,
@@ -223,7 +223,7 @@ impl World {
         self.calls.iter().all(|call| *call == Pc::Done) && !open
     }
 
-    /// The invariants, of the step from `before` to here.
+    /// Checks the invariants for the step from `before` to here.
     pub(crate) fn check(
         &self,
         before: &Self,
@@ -258,7 +258,7 @@ impl World {
     }
 }
 
-/// I9: an unknown outcome ends with evidence, or by two operators.
+/// I9: an unknown outcome ends by evidence, or by two operators.
 fn check_evidence(before: Option<Rec>, after: Rec) -> Result<(), String> {
     let was_unknown = before.is_some_and(|rec| rec.at == At::Unknown);
     match after.at {
@@ -272,7 +272,7 @@ fn check_evidence(before: Option<Rec>, after: Rec) -> Result<(), String> {
     }
 }
 
-/// I7, from the specification and not from the code: which state follows which.
+/// I7, from the specification rather than the code: which state may follow which.
 fn is_known_move(before: Option<At>, after: At) -> bool {
     let followers: &[At] = match before {
         None => &[At::Pending, At::Dispatched],

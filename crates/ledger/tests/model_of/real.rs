@@ -1,4 +1,4 @@
-//! The model's record as a real one, and the real machine's word on its moves.
+//! The model's record as a real one, and the real machine's verdict on its moves.
 
 use std::collections::HashMap;
 
@@ -20,19 +20,19 @@ use super::{At, Att, By, Class, Rec};
 
 const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_000);
 
-/// What the real machine has said of each move so far.
+/// The real machine's verdict on each move so far.
 #[derive(Default)]
 pub(crate) struct Machine {
     said: HashMap<(Option<Rec>, Rec, Class), bool>,
 }
 
 impl Machine {
-    /// How many different moves it was asked about.
+    /// How many different moves it has judged.
     pub(crate) fn moves(&self) -> usize {
         self.said.len()
     }
 
-    /// Whether the machine makes this very move.
+    /// Whether the real machine permits this very move.
     pub(crate) fn allows(&mut self, before: Option<Rec>, after: Rec, class: Class) -> bool {
         *self.said.entry((before, after, class)).or_insert_with(|| {
             let (from, to) = (real(before, class), real(Some(after), class));

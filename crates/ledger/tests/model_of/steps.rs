@@ -6,7 +6,7 @@ use super::{
 
 type Steps = Vec<(&'static str, World)>;
 
-/// Who carries a call.
+/// The carrier of a call.
 #[derive(Clone, Copy)]
 enum Who {
     Call(usize),
@@ -54,13 +54,13 @@ impl World {
         let mut next = self.clone();
         match who {
             Who::Call(number) => next.calls[number] = pc,
-            // It answers nobody.
+            // It has no caller to answer.
             Who::Keeper => next.keeper = if let Pc::Tell(_) = pc { Pc::Start } else { pc },
         }
         next
     }
 
-    /// Commits what follows from `read`; nothing if the record has moved since.
+    /// Commits a change of `read`; `None` if the record has moved since.
     fn commit(&self, read: Option<Rec>, next: Rec, setting: &Setting) -> Option<World> {
         if self.rec != read && !setting.lacks(Doctored::IgnoresRevisions) {
             return None;
@@ -185,7 +185,7 @@ impl World {
             ));
         }
         if read.at == At::FailedRetriable && setting.with_approval {
-            // Policy may ask for people again: what they agreed to before is over, or was somebody's standing word.
+            // Policy may require approval again: the earlier approval has ended, or was a standing grant.
             let pending = Rec { at: At::Pending, rev: read.rev + 1, att: None, ..read };
             let next = self.commit(Some(read), pending, setting);
             let next = next.map(|next| World { approval: Approval::Pending, ..next });
@@ -206,7 +206,7 @@ impl World {
         };
         let mut committed = committed.at(who, Pc::Sent(next));
         if setting.with_approval {
-            // What is consumed in the same commit must be an agreement that holds; a further attempt of the arm runs under it too.
+            // What is consumed in the same commit must be a valid approval; a further attempt of the arm runs under it too.
             if !matches!(self.approval, Approval::Approved | Approval::Consumed) {
                 committed.wrong = Some("I10: dispatched without an agreement");
             }
@@ -235,7 +235,7 @@ impl World {
             }
             steps.push((label, next));
         }
-        // A definite "no" of a system that knows the token speaks for all attempts of the arm.
+        // A definite "no" of a target that knows the token is about all attempts of the arm.
         if self.effects[arm] == 0 && (setting.class == Class::Keyed || !self.on_its_way[arm]) {
             let mut refused = heard(Outcome::Final);
             refused.on_its_way[arm] = false;
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// The effect happens, unless the other system knows the token.
+    /// The effect happens, unless the target knows the token.
     fn act(&mut self, arm: usize, setting: &Setting) {
         let is_known =
             setting.class == Class::Keyed && !self.is_window_over && self.effects[arm] > 0;
@@ -279,7 +279,7 @@ impl World {
         steps.push(("settle", next.at(who, Pc::Tell(reply))));
     }
 
-    /// Where an outcome leads, as the ledger's verbs say.
+    /// The state that an outcome leads to, as in the ledger's verbs.
     fn settled(&self, sent: Rec, att: Att, outcome: Outcome, setting: &Setting) -> Rec {
         let rev = sent.rev + 1;
         let forgets = setting.lacks(Doctored::ForgetsEarlierAttempts);
@@ -303,7 +303,7 @@ impl World {
         by_class && sent.attempts < ATTEMPTS_MAX
     }
 
-    /// T7: what an earlier process has left under way is adopted, and ended by class.
+    /// T7: what an earlier process left in flight is adopted, and ended by class.
     fn recover(&self, setting: &Setting, steps: &mut Steps) {
         let (Some(rec), Pc::Start) = (self.rec, self.keeper) else { return };
         let (At::Dispatched, Some(att)) = (rec.at, rec.att) else { return };
@@ -352,7 +352,7 @@ impl World {
     fn people(&self, setting: &Setting, steps: &mut Steps) {
         let Some(rec) = self.rec else { return };
         let moved = |at| Rec { at, rev: rec.rev + 1, ..rec };
-        // Without a dispatch a re-armed record goes back to what nobody knows.
+        // Without a dispatch a re-armed record is unknown again.
         let ended = match rec.earlier {
             None => moved(At::Denied),
             Some(_) => Rec { att: rec.earlier, ..moved(At::Unknown) },
@@ -372,7 +372,7 @@ impl World {
         }
     }
 
-    /// Operators who look at the other side, and are not mistaken.
+    /// Operators who check the target, and are not mistaken.
     fn operate(&self, rec: Rec, setting: &Setting, steps: &mut Steps) {
         let Some(att) = rec.att else { return };
         let arm = usize::from(att.arm - 1);
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// The other system, and time.
+    /// The target, and time.
     fn elsewhere(&self, setting: &Setting, steps: &mut Steps) {
         for arm in 0..self.on_its_way.len() {
             if self.on_its_way[arm] {

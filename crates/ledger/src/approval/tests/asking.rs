@@ -1,4 +1,4 @@
-//! When further people are asked.
+//! When escalations are due.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::{
     pending, requirement, yes,
 };
 
-/// One of `a` is asked, and after these times in silence one of another group in their place.
+/// One person of `a` is asked, and after each of these silences one of another group instead.
 fn later(steps: &[(u64, &str)]) -> Requirement {
     let escalation = |(after_ms, group): &(u64, &str)| Escalation {
         after_ms: *after_ms,
@@ -57,7 +57,7 @@ fn who_was_asked_after_a_silence_is_asked_still_when_a_call_goes_back() {
     let asked = pending(later(&[(100, "leads"), (200, "heads")]));
     let asked = asked.escalate(at(100)).unwrap();
     let agreed = asked.cast(yes("lea", &["leads"]), at(110)).unwrap();
-    // Another group is to be asked sooner now than the one that was asked already.
+    // Another group is now due sooner than the one that was already asked.
     let back = back(&agreed, later(&[(50, "others"), (100, "leads"), (200, "heads")]), 500);
     assert_eq!((back.escalated, asks(&back, "leads")), (1, true));
     assert!(!asks(&back, "others") && !asks(&back, "heads"));
@@ -65,7 +65,7 @@ fn who_was_asked_after_a_silence_is_asked_still_when_a_call_goes_back() {
     let next = back.escalate(at(550)).unwrap();
     assert!(asks(&next, "others") && !asks(&next, "heads"));
     assert_eq!(next.escalation_due(), Some(at(700)));
-    // Anyone who policies do not ask any more is not asked.
+    // A group that policies no longer ask is not asked.
     let agreed = next.cast(yes("lea", &["leads"]), at(560)).unwrap();
     let gone = self::back(&agreed, later(&[(100, "heads")]), 570);
     assert_eq!((gone.escalated, asks(&gone, "leads")), (0, false));

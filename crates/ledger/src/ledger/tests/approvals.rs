@@ -1,4 +1,4 @@
-//! Held, voted on, ended: an approval and its effect move together.
+//! Holding, voting and ending: an approval and its effect move together.
 
 use std::collections::BTreeSet;
 

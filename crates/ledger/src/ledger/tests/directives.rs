@@ -1,4 +1,4 @@
-//! Edits, escalations and entries of the approval service: what they change, together with what, and what they do not.
+//! Edits, escalations and entries of the approval service: what each commit changes, and what it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +136,7 @@ fn an_edit_changes_what_runs_what_is_shown_and_what_counts_at_once() {
     let (narrowed, edited) =
         edit(&world, &call, "a.txt", &held, yes(&held, "bob"), &held.requirement);
     let edited = edited.unwrap();
-    // Ann's agreement was to something else.
+    // Ann agreed to something else.
     assert_eq!(
         (&edited.state, edited.ballot().tally()),
         (&ApprovalState::Pending, crate::approval::Tally::Open)
@@ -153,7 +153,7 @@ fn an_edit_changes_what_runs_what_is_shown_and_what_counts_at_once() {
     assert!(matches!(again, Err(LedgerError::Vote(VoteError::Twice))));
     let stale = ready(world.ledger.vote(&edited, yes(&held, "cyd"), event()));
     assert!(matches!(stale, Err(LedgerError::Vote(VoteError::Stale))));
-    // Ann decides again, on what it is now; what runs is that, and nothing else.
+    // Ann decides again, on the new arguments; only those run.
     let done = ready(world.ledger.vote(&edited, yes(&edited, "ann"), event())).unwrap();
     assert_eq!(done.state, ApprovalState::Approved);
     let record = world.record(&call);
@@ -186,7 +186,7 @@ fn anyone_who_writes_other_arguments_does_not_decide_on_them() {
     let world = World::new();
     let call = world.call("erase", "all of it", "k1");
     let held = world.held(&call, 1);
-    // Cyd had it handed over by Bob: the words are Bob's as well.
+    // Cyd acts for Bob: the arguments are Bob's as well.
     let cyd = Vote { stands_for: Some(PrincipalId::new("bob").unwrap()), ..yes(&held, "cyd") };
     let (changed, edited) =
         change(&world, &call, "all else", &other(), &held, cyd, &held.requirement);
@@ -206,7 +206,7 @@ fn anyone_who_writes_other_arguments_does_not_decide_on_them() {
         let refused = ready(world.ledger.vote(&edited, vote, event()));
         assert!(matches!(refused, Err(LedgerError::Vote(VoteError::Author))));
     }
-    // Nor do they edit once more, and somebody who narrows it further does not lift that.
+    // Nor may they edit again, and a colleague's narrower edit does not lift that.
     let (_, again) = edit(&world, &call, "some", &edited, yes(&edited, "bob"), &held.requirement);
     assert!(matches!(again, Err(LedgerError::Vote(VoteError::Author))));
     let two = Requirement { quorum: 2, ..held.requirement.clone() };
@@ -230,7 +230,7 @@ fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
         change(&world, &call, "a", &wrong, &held, yes(&held, "bob"), &held.requirement);
     assert!(matches!(refused, Err(LedgerError::EditMismatch)));
     let right = Change { narrower: false, masked };
-    // What approvers are shown says nothing of it.
+    // The evidence does not say so.
     let narrowed = world.call("erase", "a", "k1");
     let mut parked = world.parked(&narrowed);
     parked.requested_digest = world.parked(&call).requested_digest;
@@ -248,7 +248,7 @@ fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
             ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
         assert!(matches!(refused, Err(LedgerError::EditMismatch)));
     }
-    // What is kept of the call does not say whose arguments they are, or what they changed.
+    // The parked call does not say whose arguments they are, or what they changed.
     proposal.evidence.edited = Some(told);
     let whole = parked.edited.take().unwrap();
     for silent in [
@@ -302,7 +302,7 @@ fn an_edit_of_another_call_is_refused() {
     let proposal = world.proposal(&narrowed, 1);
     let other = world.call("push", "a.txt", "k1");
     for (parked, proposal) in [
-        // Duplicates would not find it any more.
+        // Duplicates would no longer match it.
         (good.clone(), proposal.clone()),
         (world.parked(&other), world.proposal(&other, 1)),
         (crate::parked::ParkedCall { requested_digest, ..good.clone() }, world.proposal(&call, 1)),
@@ -433,7 +433,7 @@ fn a_use_of_a_grant_is_counted_with_the_dispatch_and_named_by_its_event() {
         event.kind == AuditKind::Dispatched && event.directives.contains(&entry.directive_id)
     });
     assert_eq!(named.count(), 2);
-    // Used up: the call is as it was, and may be held.
+    // Used up: the call has not changed, and may be held.
     let call = world.call("pay", "1", "k3");
     let claimed = world.claim(&call);
     let permit = world.permit_under(&call, &entry);

@@ -1,4 +1,4 @@
-//! An unknown outcome is sent again by people only, and a key outlives its result.
+//! An unknown outcome is sent again only by operators, and a key outlives its result.
 
 use placet_types::{
     approval::VoteChoice, clock::Timestamp, envelope::result::ResultStatus, ids::PrincipalId,
@@ -134,7 +134,7 @@ fn what_approvers_were_shown_is_buried_with_the_result() {
     assert_eq!(store_error(gone), StoreError::ContentMissing(approval.proposal));
 }
 
-/// Each commit that puts something in the place of a content takes that with it, and what an arm left goes with the record.
+/// Each commit that replaces a content drops the old one, and what an arm left is dropped with the record.
 #[test]
 fn nothing_that_a_record_ever_named_outlives_it() {
     let world = World::new();
@@ -157,7 +157,7 @@ fn nothing_that_a_record_ever_named_outlives_it() {
     let armed = world.dispatch(&call, &failed, None).unwrap();
     assert_eq!(content(first), Err(StoreError::ContentMissing(first)));
 
-    // What an unknown arm left is there as long as the record.
+    // The result of an unknown arm is kept as long as the record.
     let lost = Outcome::Unknown("reset".to_owned());
     let unknown = ready(world.ledger.settle(armed.settlement, lost, &of_time(1))).unwrap().unwrap();
     let second = unknown.state.result().unwrap();
@@ -218,7 +218,7 @@ fn a_call_that_is_held_again_takes_the_place_of_what_was_parked() {
     assert_eq!(parked_at(&world.record(&call)), Ok(()));
 }
 
-/// A call of which one arm is unknown, and about which people are asked whether it is sent again.
+/// A call with one unknown arm, held for approval to be sent again.
 fn asked_again(world: &World, call: &Call) -> (EffectRecord, ApprovalRecord) {
     let rearmed = rearm(world, &lost(world, call), "olga", false).unwrap();
     let approval =
@@ -263,7 +263,7 @@ fn an_approval_ends_with_the_call_that_it_waited_to_send_again() {
     }
 }
 
-/// A call that failed before its effect, and about which people are asked when it is tried again.
+/// A call that failed before its effect, and is held when it is tried again.
 fn failed_and_held(world: &World, call: &Call) -> ApprovalRecord {
     let later = Outcome::FailedRetriable(placet_types::error::ErrorCode::AdapterUnavailable);
     let failed = settled(world, call, later);

@@ -1,9 +1,8 @@
-//! No order of votes, edits, escalations, ends, restarts, outcomes and racing redemptions executes a call without enough agreement, or twice; no
-//! order uses a standing grant more often than it says. Two nodes act on what each of them saw last. One of the calls asks people of
-//! another tenant, of whom one has the name of somebody at home, and one is in a group that is asked at home only.
+//! No order of votes, edits, escalations, ends, restarts, outcomes and racing redemptions executes a call without enough agreement, or
+//! twice; no order uses a standing grant more often than it allows. Two nodes act on what each of them last read. One of the calls asks an
+//! external tenant: one of its people has the name of a person at home, and one is in a group that is asked only at home.
 //!
-//! The permits are of a bundle that lets everything pass that has an approval of any kind: what keeps an order from executing is the
-//! ledger alone.
+//! The bundle permits everything that has an approval of any kind: only the ledger keeps an order from executing.
 
 mod recount;
 mod seen;
@@ -72,17 +71,17 @@ fn said(approval: &ApprovalRecord, said: &Said) -> Vote {
     }
 }
 
-/// Everything of one play.
+/// The state of one play.
 struct Play {
     nodes: [World; 2],
     calls: Vec<Call>,
-    /// What each node saw last of each approval.
+    /// What each node last read of each approval.
     seen: [Vec<ApprovalRecord>; 2],
     stories: Vec<Story>,
     /// When each approval ends, and when the next group is asked.
     begun_ms: i64,
     executed: Vec<Vec<String>>,
-    /// What is sent and has no outcome yet, and who sent it.
+    /// What was sent and has no outcome yet, and which node sent it.
     sent: Vec<Option<(usize, Settlement)>>,
     /// How often it is certain that nothing happened.
     without_effect: Vec<usize>,
@@ -137,13 +136,13 @@ impl Play {
         self.passed_ms() >= EXPIRES_MS
     }
 
-    /// What ran would be this.
+    /// The call that would run.
     fn current(&self, number: usize) -> Call {
         let (call, story) = (&self.calls[number], &self.stories[number]);
         self.nodes[0].call(call.name(), story.notes.last().unwrap(), call.key.as_str())
     }
 
-    /// Whether what a node saw of an approval is how it stands.
+    /// Whether a node has the current state of an approval.
     fn is_fresh(&self, node: usize, number: usize) -> bool {
         let seen = &self.seen[node][number];
         self.nodes[0].approval(seen).rev == seen.rev
@@ -156,7 +155,7 @@ impl Play {
                 self.seen[node][number] = fresh;
             }
             Step::Vote(node, number, who, for_whom, yes) => {
-                // An external approver speaks in their own right.
+                // External approvers act in their own right.
                 let at_home = |who: usize| PEOPLE[who].1.is_none();
                 let for_whom =
                     for_whom.filter(|whom| *whom != who && at_home(who) && at_home(*whom));
@@ -204,9 +203,9 @@ impl Play {
                 let first = self.nodes[0].over(self.nodes[0].store.restarted());
                 let second = first.over(first.store.node());
                 let before = std::mem::replace(&mut self.nodes, [first, second]);
-                // Nobody knows of what was sent but the ledger.
+                // Only the ledger knows what was sent.
                 self.sent.fill_with(|| None);
-                // Anyone who is over writes nothing more.
+                // A process that has ended writes nothing more.
                 let late = before[1].ledger.vote(
                     &self.seen[0][0],
                     vote(&self.seen[0][0], "zoe", VoteChoice::Approve),
@@ -218,7 +217,7 @@ impl Play {
         self.check();
     }
 
-    /// Whether it was done; `wanted` is what the recount says of it, for a node that saw how it stands.
+    /// Checks whether it was done; `wanted` is the recount's expectation, for a node with the current state.
     fn note(
         &mut self,
         node: usize,
@@ -326,11 +325,11 @@ impl Play {
         let world = &self.nodes[node];
         let (seen, call) = (&self.seen[node][number], self.current(number));
         if self.stories[number].stands == Stands::Failed && !with_approval {
-            // Whether what had no effect may be tried again without one is for policies to say.
+            // Whether a call without an effect may be tried again without an approval is for policies to decide.
             return;
         }
         let Some(record) = ready(world.store.effect(call.record_id)).unwrap() else { return };
-        // A node decides by what it saw; the request it saw is the one its permit is for.
+        // A node decides by what it read; its permit is for that request.
         let note = &self.stories[number].notes[seen.edits.len()];
         let believed = world.call(call.name(), note, call.key.as_str());
         let sent = world.dispatch(&believed, &record, with_approval.then_some(seen));
@@ -338,7 +337,7 @@ impl Play {
         match sent {
             Ok(armed) => {
                 assert!(with_approval, "it ran under no approval");
-                // What had no effect may be tried again with the same agreement.
+                // A call without an effect may be tried again under the same approval.
                 let may_run = matches!(story.stands, Stands::Approved | Stands::Failed);
                 assert!(may_run, "it ran without enough agreement: {:?}", story.stands);
                 assert!(
@@ -359,7 +358,7 @@ impl Play {
         }
     }
 
-    /// What was sent comes to an end.
+    /// A call that was sent gets an outcome.
     fn settle(&mut self, number: usize, end: usize) {
         let Some((node, settlement)) = self.sent[number].take() else { return };
         let (outcome, status, stands) = match end {
@@ -418,7 +417,7 @@ impl Play {
     fn end_grant(&mut self, node: usize) {
         let by = PrincipalId::new("ann").unwrap();
         let end = DirectiveNote { by, at: self.nodes[node].now(), text: "enough".to_owned() };
-        // From the form that was proposed: another node may have moved it on.
+        // From the proposed version: another node may have moved it.
         let stale = Directive { state: DirectiveState::Active, rev: 2, ..self.grant.clone() };
         for entry in [stale, self.stored_grant(node)] {
             let Ok(next) = entry.ended(end.clone()) else { continue };
@@ -430,7 +429,7 @@ impl Play {
         }
     }
 
-    /// The recount and the store agree, and an approval and its effect say the same.
+    /// The recount and the store agree, and so do an approval and its effect.
     fn check(&self) {
         for (number, story) in self.stories.iter().enumerate() {
             let approval = self.nodes[0].approval(&self.seen[0][number]);
@@ -464,7 +463,7 @@ fn no_order_executes_without_agreement_or_twice() {
     let orders = (1..3_u32, 0..9_u32, steps);
     let ended = TestRunner::new(config).run(&orders, |(denials, begun, steps)| {
         let mut play = Play::new(denials);
-        // Some orders begin with a call that runs: chance alone seldom gets that far.
+        // Some orders begin with a call that runs: random steps seldom get that far.
         let begins = steps::beginning(begun);
         for step in begins.iter().chain(&steps) {
             play.take(step);
@@ -477,7 +476,7 @@ fn no_order_executes_without_agreement_or_twice() {
     assert!(seen.is_all(), "{seen:?}");
 }
 
-/// The same at one moment: of many who redeem, and of many who use the last of a grant, one gets through.
+/// The same concurrently: of many redemptions, and of many last uses of a grant, one succeeds.
 #[test]
 fn of_nodes_that_race_for_one_approval_one_executes() {
     for round in 0..40 {

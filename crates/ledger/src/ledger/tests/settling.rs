@@ -1,4 +1,4 @@
-//! A dispatch is settled once, and "nothing happened" is said only where that is known.
+//! A dispatch is settled once, and "nothing happened" is recorded only where that is known.
 
 use placet_types::{
     envelope::result::{ResultError, ResultStatus, ToolResultEnvelope},
@@ -24,7 +24,7 @@ fn dispatched(world: &World, call: &Call) -> DispatchGuard {
     world.dispatch(call, &claimed, None).unwrap()
 }
 
-/// What is recorded where nobody knows how it ended.
+/// What is recorded when the outcome is given up as unknown.
 fn given_up() -> Outcome {
     Outcome::Unknown("lost".to_owned())
 }
@@ -119,7 +119,7 @@ fn a_declined_call_is_not_sent_again_under_its_approval() {
     for outcome in [
         Outcome::Declined(code),
         Outcome::Declined(ErrorCode::CredentialRefused),
-        // In words of the target: it was reached, whatever its adapter says.
+        // In words of the target: it was reached, whatever its adapter reports.
         Outcome::FailedRetriable(code),
     ] {
         let world = World::new();
@@ -173,7 +173,7 @@ fn what_was_not_sent_costs_nothing_anyone_who_finds_that_out() {
     assert_eq!(world.calls_used(), 1, "it may have happened");
 }
 
-/// What a result says of why there is nothing to show.
+/// A result that says why it has no output.
 fn said(call: &Call, execution: Execution) -> ToolResultEnvelope {
     let code = ErrorCode::AdapterFailed;
     ToolResultEnvelope {
@@ -202,7 +202,7 @@ fn an_unknown_outcome_costs_nothing_once_it_is_known_that_nothing_happened() {
             Execution::NotExecuted,
             0,
         ),
-        // It was executed, whatever it says of how that went.
+        // It was executed, whether or not it succeeded.
         (
             (Outcome::FailedFinal(code), Resolution::LateAnswer { attempt: 1 }),
             Execution::ExecutedAndFailed,
@@ -282,7 +282,7 @@ fn an_unknown_outcome_is_resolved_by_evidence_only() {
     assert!(matches!(twice, Err(LedgerError::WrongState("succeeded"))));
 }
 
-/// Sends a call of the world's run by a try of another run, whose result carries a secret; answers both runs.
+/// Sends a call of the world's run by an attempt of another run, whose result carries a secret; returns both runs.
 fn sent_by_another_run(world: &World, call: &Call) -> (DispatchGuard, [RunKey; 2]) {
     let claimed = world.claim(call);
     let mut intent = world.intent(call);

@@ -86,7 +86,7 @@ impl World {
         Self::with_calls(CALLS_MAX)
     }
 
-    /// A run of so many calls.
+    /// A world whose run may make this many calls.
     pub(super) fn with_calls(calls_max: u32) -> Self {
         let (contract, snapshot) = COMPILED.clone();
         let store = Arc::new(MemoryStore::new(NOW));
@@ -136,7 +136,7 @@ impl World {
         Call { name: name.to_owned(), args, binding, key, record_id, call_id }
     }
 
-    /// What the bundle says to it.
+    /// The bundle's permit for a call.
     pub(super) fn permit(&self, call: &Call, approval: Option<&ApprovalRecord>) -> Permit {
         let facts = approval.map(|approval| ApprovalFacts {
             approval_id: Some(approval.approval_id.clone()),
@@ -152,7 +152,6 @@ impl World {
         self.permit_with(call, facts)
     }
 
-    /// What the bundle says to it under a standing grant, which it takes for one anyone who agreed.
     /// A freeze of all adapters that is in force.
     pub(super) fn freeze(&self) -> Directive {
         serde_json::from_value(json!({
@@ -446,7 +445,7 @@ pub(super) fn result(call: &Call, status: ResultStatus) -> ToolResultEnvelope {
     }
 }
 
-/// What a store refused a verb with.
+/// The error with which a store refused a verb.
 pub(super) fn store_error<T>(outcome: Result<T, LedgerError>) -> StoreError {
     match outcome {
         Err(LedgerError::Store(error)) => error,

@@ -1,4 +1,4 @@
-//! Known answers: the example log of Certificate Transparency, and our own leaves as an independent program computed them.
+//! Known answers: the example log of Certificate Transparency, and our own leaves as computed by an independent program.
 
 use super::super::{
     Consistency, Frontier, Inclusion, NodeId, Nodes, ProofError, empty_root, leaf_hash, node_hash,
@@ -112,7 +112,7 @@ fn the_proofs_of_the_example_log_are_the_published_ones() {
     );
 }
 
-/// A log in the field is for ever: this fails when the hashing changes.
+/// Logs in the field are permanent: this fails when the hashing changes.
 #[test]
 fn entries_are_hashed_as_they_always_were() {
     let mut frontier = Frontier::new();

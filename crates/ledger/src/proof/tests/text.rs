@@ -92,7 +92,7 @@ fn a_note_is_its_text_and_the_signatures_under_it() {
     assert_eq!(SignedNote::parse(&written), Ok(note.clone()));
     assert_eq!(note.text(), text);
     assert_eq!(note.signatures().len(), 2);
-    // What stands before the last empty line is text, empty lines and all.
+    // Everything before the last empty line is text, including empty lines.
     let inner = SignedNote::new("one\n\ntwo\n", vec![signature()]).unwrap();
     assert_eq!(SignedNote::parse(&inner.to_string()).unwrap().text(), "one\n\ntwo\n");
 }

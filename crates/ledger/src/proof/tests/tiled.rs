@@ -1,4 +1,4 @@
-//! Tiles: what is written where, and that damage is found.
+//! Tiles: what is written where, and that damage is detected.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use super::super::{
 };
 use super::{All, Digest, entry, turned};
 
-/// Over the first full tile of level 1 there is nothing new to see, so a log goes a little beyond some tiles of level 0.
+/// Beyond the first full tile of level 1 there is nothing new, so a log goes a little beyond some tiles of level 0.
 const LONG: u64 = 3 * 256 + 5;
 
 fn tiles_of(size: u64, taken_after: u64) -> (MemoryTiles, Frontier) {
@@ -89,7 +89,7 @@ fn tiles_of_another_log_are_damage() {
     assert_eq!(view.consistency(17, 200), Err(damaged));
 }
 
-/// Tiles of which one hash is not what was written.
+/// Tiles in which one hash differs from what was written.
 struct Changed<'t> {
     tiles: &'t MemoryTiles,
     tile: TileId,

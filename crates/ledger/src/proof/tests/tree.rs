@@ -248,7 +248,7 @@ fn bytes_that_are_not_exactly_a_frontier_are_refused() {
     assert_eq!(Frontier::from_peaks(11, peaks), None);
 }
 
-/// Counts what is read and makes up hashes, so that trees of any size cost nothing.
+/// Counts reads and makes up hashes, so that trees of any size cost nothing.
 #[derive(Default)]
 struct Counted(Cell<u32>);
 

@@ -1,10 +1,10 @@
-//! The approval service once more, as naively as it can be said: a list of what people did, counted again each time.
+//! The approval rules again, as naively as possible: a list of what people did, recounted each time.
 //!
-//! Owns nothing of the real machine, so that a mistake there is not made here too.
+//! Shares nothing with the real machine, so that a mistake there is not repeated here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Each person: the name, another tenant that they are of, and their groups.
+/// Each person: the name, the external tenant if any, and the groups.
 pub(super) const PEOPLE: [(&str, Option<&str>, &[&str]); 9] = [
     ("ann", None, &["leads"]),
     ("bob", None, &["tenants"]),
@@ -57,7 +57,7 @@ pub(super) struct Said {
     pub(super) who: usize,
     pub(super) for_whom: Option<usize>,
     pub(super) yes: bool,
-    /// How many edits had been made of what was shown.
+    /// How many edits the shown version had.
     pub(super) on_edit: usize,
 }
 
@@ -71,7 +71,7 @@ impl Said {
     }
 }
 
-/// How one approval stands, as far as one can count.
+/// The state of one approval according to the recount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stands {
     Pending,
@@ -84,7 +84,7 @@ pub(super) enum Stands {
     Failed,
     /// It was sent and had its effect.
     Done,
-    /// It was sent, and nobody knows.
+    /// It was sent, and its outcome is unknown.
     Unknown,
 }
 
@@ -107,10 +107,10 @@ pub(super) struct Story {
     /// The argument of what would run; the last one counts.
     pub(super) notes: Vec<String>,
     pub(super) said: Vec<Said>,
-    /// Who wrote other arguments.
+    /// The authors of arguments that are not narrower.
     pub(super) authors: BTreeSet<usize>,
     pub(super) escalated: bool,
-    /// Since when people are asked for what they are asked for now.
+    /// Since when people have been asked for the current request.
     pub(super) asked_ms: i64,
     pub(super) stands: Stands,
 }
@@ -133,7 +133,7 @@ impl Story {
         self.notes.len() - 1
     }
 
-    /// Whether somebody may speak on what is shown now: neither they nor whom they speak for have.
+    /// Whether this vote on the current version is possible: neither the voter nor whom they stand for has voted.
     pub(super) fn may_speak(&self, said: &Said) -> bool {
         let spoke = |name: &usize| {
             self.said.iter().any(|past| past.on_edit == said.on_edit && past.names().contains(name))
@@ -145,7 +145,7 @@ impl Story {
             && !said.names().iter().any(|name| self.authors.contains(name))
     }
 
-    /// Of another tenant only those who are asked may speak at all.
+    /// External approvers may vote only if they are asked.
     fn is_asked(&self, said: &Said) -> bool {
         PEOPLE[said.who].1.is_none()
             || said.groups().iter().any(|group| self.asked.groups.contains_key(group))
@@ -162,7 +162,7 @@ impl Story {
         self.says(Said { on_edit: self.edits(), yes: true, ..said });
     }
 
-    /// Somebody writes other arguments, which they do not decide on.
+    /// A person writes other arguments, on which they may not decide.
     pub(super) fn rewrites(&mut self, said: &Said, note: &str, asked: &Asked) {
         self.notes.push(note.to_owned());
         self.asked = self.asked.and(asked);
@@ -175,7 +175,7 @@ impl Story {
         self.count();
     }
 
-    /// Policies ask for something else; who was asked later already is asked still.
+    /// Policies ask for something else; groups that were already escalated to are still asked.
     pub(super) fn reopens(&mut self, asked: Asked, now_ms: i64) {
         self.asked = asked;
         self.asked_ms = now_ms;
@@ -200,7 +200,7 @@ impl Story {
         people.len() >= self.asked.denials
     }
 
-    /// Whether enough different people have said yes to what is shown now, no matter who they said it for.
+    /// Whether enough different people agreed to the current version, whomever they voted for.
     pub(super) fn is_satisfied(&self) -> bool {
         let wrote = |said: &Said| said.names().iter().any(|name| self.authors.contains(name));
         let now = self.said.iter().filter(|said| said.yes && said.on_edit == self.edits());

@@ -1,4 +1,4 @@
-//! What was seen in all plays: orders in which nothing ever ran would prove nothing.
+//! What occurred in all plays: orders in which nothing ever ran would prove nothing.
 
 use super::{Play, recount::Stands};
 
@@ -31,7 +31,7 @@ impl Seen {
         self.uses += play.uses;
     }
 
-    /// Whether everything happened often enough.
+    /// Whether everything occurred often enough.
     pub(super) fn is_all(&self) -> bool {
         let often = self.ran > 20 && self.denied > 20 && self.uses > 10;
         let rare = self.ran_edited > 0

@@ -1,4 +1,4 @@
-//! What people, nodes and time do, one step after the other, in an order that chance makes.
+//! What people, nodes and time do, one step after the other, in random order.
 
 use proptest::prelude::*;
 
@@ -16,13 +16,13 @@ pub(super) enum Step {
     Escalate(usize, usize),
     Expire(usize, usize),
     Void(usize, usize),
-    /// An edit that would ask other tenants than are asked.
+    /// An edit that would ask other external tenants.
     Redirect(usize, usize, usize),
     Reopen(usize, usize, u32),
     Redeem(usize, usize),
     /// A dispatch that names no approval.
     Sneak(usize, usize),
-    /// What was sent had no effect, had one, or nobody knows.
+    /// What was sent had no effect, had one, or its outcome is unknown.
     Settle(usize, usize),
     /// A call under the standing grant.
     Use(usize),
@@ -60,8 +60,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The first steps: none, or people agree to the first call and it is sent, after another group was asked,
-/// or with other arguments than were asked for.
+/// The first steps: none, or the first call is approved and sent, after an escalation or with edited arguments.
 pub(super) fn beginning(which: u32) -> Vec<Step> {
     let agrees = |who| Step::Vote(0, 0, who, None, true);
     match which {
