@@ -1,8 +1,8 @@
 //! Claims: keys taken in this process's memory until their record is durable.
 //!
-//! Owns the table of claims, and the memory of records that became durable lately. Other nodes do not see a claim: two nodes that claim one key
-//! meet at the first durable change, where one wins. Invariants: of two claims in this process one wins; a claim stays until the store has
-//! its record or its owner gives it back; it cannot be given back once its record is on the way.
+//! Owns the table of claims, and the memory of records that became durable recently. Other nodes do not see a claim: two nodes that claim
+//! one key meet at the first durable change, where one wins. Invariants: of two claims in this process one wins; a claim stays until the
+//! store has its record or its owner releases it; it cannot be released once its record is being written.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,15 +16,15 @@ use placet_types::ids::{RecordId, ToolCallId};
 
 use crate::rules::Claimants;
 
-/// How many records that became durable are remembered. Where more have while the store was asked, it is asked again.
+/// How many recently durable records are remembered. Where more became durable during a query, the query is repeated.
 const ARRIVED_MAX: usize = 4096;
 
 #[derive(Debug)]
 struct Claim {
     record: Arc<EffectRecord>,
-    /// How many changes of it are on the way.
+    /// How many of its changes are being written.
     riding: u32,
-    /// Nobody took the key before the change was on the way: should that turn back, the key is free.
+    /// Nobody held the key before the change was submitted: if that fails, the key is free.
     unclaimed: bool,
 }
 
@@ -34,7 +34,7 @@ struct Table {
     by_call: HashMap<ToolCallId, RecordId>,
     /// Counts the records that became durable.
     count: u64,
-    /// The last of them.
+    /// The last of those records.
     arrived: VecDeque<RecordId>,
 }
 
@@ -44,10 +44,10 @@ pub(crate) struct Claims {
     table: Mutex<Table>,
 }
 
-/// What became of an attempt to take a key.
+/// The outcome of an attempt to take a key.
 #[derive(Debug)]
 pub(crate) enum Take {
-    /// It is the caller's.
+    /// The caller has the key.
     Taken,
     /// Somebody has claimed it.
     Claimed(Arc<EffectRecord>),
@@ -56,12 +56,12 @@ pub(crate) enum Take {
 }
 
 impl Claims {
-    /// How many records have become durable: to be asked for before the store is.
+    /// How many records have become durable. Read it before querying the store.
     pub(crate) fn count(&self) -> u64 {
         self.table.lock().count
     }
 
-    /// Takes the key of `record`, which the store did not have when it was asked, after the count was `since`.
+    /// Takes the key of `record`, which the store did not have when it was queried, after the count was `since`.
     pub(crate) fn take(&self, record: &EffectRecord, since: u64) -> Take {
         let mut table = self.table.lock();
         if let Some(claim) = table.claims.get(&record.record_id) {
@@ -76,7 +76,7 @@ impl Claims {
         Take::Taken
     }
 
-    /// Gives a claim back, unless its record is on the way.
+    /// Releases a claim, unless its record is being written.
     pub(crate) fn release(&self, record_id: &RecordId) {
         let mut table = self.table.lock();
         if table.claims.get(record_id).is_some_and(|claim| claim.riding == 0) {
@@ -84,8 +84,8 @@ impl Claims {
         }
     }
 
-    /// The record is on the way: its key stays taken until it has arrived or turned back. `claimed` is what shows where
-    /// nobody had claimed the key.
+    /// The record is being written: its key stays taken until the write succeeds or fails. `claimed` is what readers see where nobody had
+    /// claimed the key.
     pub(crate) fn board(&self, claimed: EffectRecord) {
         let mut table = self.table.lock();
         match table.claims.get_mut(&claimed.record_id) {
@@ -94,7 +94,7 @@ impl Claims {
         }
     }
 
-    /// The record did not become durable; its key is claimed, or free, as it was before.
+    /// The record did not become durable; its key is claimed, or free, as before.
     pub(crate) fn turn_back(&self, record_id: &RecordId) {
         let mut table = self.table.lock();
         let Some(claim) = table.claims.get_mut(record_id) else { return };

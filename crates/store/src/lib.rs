@@ -1,5 +1,5 @@
-//! The store: where what Placet promises is kept. The journal is the truth and the audit chain at once, with the contents that its
-//! entries name; the state is what its entries come to.
+//! The store: where Placet keeps what it guarantees. The journal is the truth and the audit chain at once, with the contents that its
+//! entries name; the state is derived from its entries.
 //!
 //! Not here: what a record means (`placet-ledger`), what may happen (`placet-policy`).
 //! Invariant: nothing is acknowledged before it is as durable as its request asked for.

@@ -1,9 +1,9 @@
-//! The notary: signs what the logs of a store say, and writes receipts.
+//! The notary: signs the heads of a store's logs, and writes receipts.
 //!
-//! Owns which checkpoint of each log was signed last; a log that does not come after it is not signed, for it was changed or is an
-//! old copy. Not here: how a proof is made (`tree`, `postgres`) and what a signature looks like (`seal`).
+//! Owns which checkpoint of each log was signed last; a log that does not extend it is not signed, for it was changed or is an old copy.
+//! Not here: how a proof is made (`embedded`, `postgres`) and what a signature looks like (`seal`).
 //!
-//! Invariants: a checkpoint is kept before anybody gets it, and before the next one; a receipt is about a state that is durable.
+//! Invariants: a checkpoint is kept before anybody gets it, and before the next one; a receipt is about a durable state.
 
 #[cfg(test)]
 mod tests;
@@ -31,19 +31,19 @@ use crate::seal::{CheckpointFile, SealError, SealKey, SealPublic, Sealer, sign_r
 /// Why the notary did not sign.
 #[derive(Debug, thiserror::Error)]
 pub enum NotaryError {
-    /// The store cannot tell.
+    /// The store cannot answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The log is not what was signed before, or the checkpoint cannot be kept.
+    /// The log does not extend what was signed before, or the checkpoint cannot be kept.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// No entry stands for it.
+    /// No entry records it.
     #[error("no entry of the log stands for it")]
     NoEntry,
     /// The record has moved on since it was read; read it again.
     #[error("the record has moved on since it was read")]
     Moved,
-    /// The log cannot be read as what this build writes.
+    /// The log cannot be read in the form that this build writes.
     #[error("entry {seq} of log `{log}` cannot be read: {why}")]
     Unread {
         /// The log.
@@ -69,7 +69,7 @@ pub struct Sealed {
     pub note: String,
 }
 
-/// What was signed of one log.
+/// What was signed for one log.
 #[derive(Debug)]
 struct Book {
     sealer: Sealer,
@@ -105,7 +105,7 @@ impl Notary {
         Self { key, deployment, log, folder: folder.into(), medium, books: Mutex::default() }
     }
 
-    /// The key that checks what is signed here.
+    /// The public key that verifies what is signed here.
     pub fn key(&self) -> &SealPublic {
         self.key.public()
     }
@@ -121,13 +121,13 @@ impl Notary {
         &self.log
     }
 
-    /// Signs each log as it stands, unless that was signed already. All checkpoints, the earlier ones of unchanged logs included.
+    /// Signs each log as it stands, unless that was signed already. Answers all checkpoints, including the earlier ones of unchanged logs.
     ///
     /// # Errors
-    /// [`NotaryError::Seal`] with [`SealError::NotAfter`]: a log is not what was signed before. Somebody has to look.
+    /// [`NotaryError::Seal`] with [`SealError::NotAfter`]: a log does not extend what was signed before. An operator has to look.
     pub async fn seal(&self) -> Result<Vec<Sealed>, NotaryError> {
         let mut books = self.books.lock().await;
-        // Read by the next one to sign: heads read before would be older than what another one signs meanwhile.
+        // Read under the lock: earlier heads would be older than what another caller signs meanwhile.
         let heads = self.log.heads().await?;
         let mut sealed = Vec::with_capacity(heads.len());
         for head in heads.into_iter().filter(|head| head.size > 0) {
@@ -142,11 +142,11 @@ impl Notary {
         Ok(sealed)
     }
 
-    /// A receipt for what became of a record.
+    /// A receipt for the outcome of a record.
     ///
     /// # Errors
-    /// [`NotaryError::NoEntry`] when nothing about it is durable, [`NotaryError::Moved`] when the entry that stands for it now says
-    /// something else of it than `record`: a receipt never contradicts its entry.
+    /// [`NotaryError::NoEntry`] when nothing about it is durable, [`NotaryError::Moved`] when its latest entry says something else than
+    /// `record`: a receipt never contradicts its entry.
     pub async fn receipt(
         &self,
         record: &EffectRecord,
@@ -185,8 +185,8 @@ impl Notary {
         Ok(sign_receipt(&self.key, &claims)?)
     }
 
-    /// The root of the tree that ends with an entry, and the path from the entry to it: no entry after it is counted in what its caller is
-    /// given. The log as it stands goes on from that tree, or nothing is said.
+    /// The root of the tree that ends with an entry, and the path from the entry to it: the result covers no later entry. Fails unless the
+    /// current log extends that tree.
     async fn up_to(
         &self,
         log: &str,
@@ -274,7 +274,7 @@ impl Notary {
         }
         let from = book.sealer.last().map(|last| last.head.size);
         let proof = match from {
-            // That the store cannot be asked says nothing about what is in it.
+            // A failure to reach the store says nothing about its contents.
             Some(from) if from <= head.size => self.consistency(&head.log, from, head.size).await?,
             _ => Consistency { from: 0, to: head.size, path: Vec::new() },
         };
@@ -288,7 +288,7 @@ impl Notary {
     }
 }
 
-/// Whether the entry made the record what it is said to be.
+/// Whether the entry gave the record this state.
 fn stands_for(entry: &LogEntry, log: &str, record: &EffectRecord) -> Result<bool, NotaryError> {
     let read = decode_entry(entry.kind, &entry.payload);
     let read = read.map_err(|error| NotaryError::Unread {

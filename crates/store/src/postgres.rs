@@ -1,17 +1,17 @@
 //! The shared store: the ledger's [`Store`] kept by a PostgreSQL server, for any number of nodes.
 //!
-//! Owns the schema `placet` of one database. Each start of a node is an *epoch* with a lease in the database's time and a log of its
-//! own; records, approvals, runs, contents and the active policies are shared. One task writes: it gathers the commits of this node into
-//! transactions that lock and read every row they touch, decides with the same rules as the embedded store, and appends the entries.
-//! Claims live in memory until they ride with a commit; where two nodes claim one key, the first durable change wins and the other is
-//! a [`StoreError::Conflict`].
+//! Owns the schema `placet` of one database. Each start of a node is an *epoch* with a lease in the database's time and a log of its own;
+//! records, approvals, runs, contents and the active policies are shared. One task writes: it gathers the commits of this node into
+//! transactions that lock and read every row they touch, decides with the same rules as the embedded store, and appends the entries. Claims
+//! live in memory until they are written with a commit; where two nodes claim one key, the first durable change wins and the other is a
+//! [`StoreError::Conflict`].
 //!
 //! Invariants: what is acknowledged is committed as durably as the server is told to (and it is refused unless it is told to keep it);
 //! a commit is refused only when it is certain that it was not kept; a fenced node writes nothing and [`PostgresStore::died`] says
 //! so; the server's locks are rows, never advisory ones, and its time is the only one that nodes compare.
 //!
-//! What it cannot see: an operator who cancels (`pg_cancel_backend`) a commit that waits for a synchronous standby makes the server
-//! answer that it was kept, with a warning that the protocol's client does not show; such a commit may be lost by a failover.
+//! What it cannot see: if an operator cancels (`pg_cancel_backend`) a commit that waits for a synchronous standby, the server answers that
+//! it was kept, with a warning that the protocol's client does not show; such a commit may be lost by a failover.
 
 mod aside;
 mod batch;
@@ -94,7 +94,7 @@ use pool::Pool;
 use state::State;
 use writer::{Order, QUEUE_MAX, Submission, Terms, Ticket, Writer};
 
-/// The most bytes of one content.
+/// The maximum size of a content.
 const CONTENT_BYTES_MAX: usize = 16 << 20;
 
 /// The store of one node among several.
@@ -155,7 +155,7 @@ impl PostgresStore {
             Writer::new(Arc::clone(&state), Arc::clone(&connector), terms, connection, inbox);
         let writing = tokio::spawn(writer.run());
         let watched = Arc::clone(&state);
-        // A task that panics would leave its callers without a word.
+        // A task that panics would otherwise leave its callers without an answer.
         drop(tokio::spawn(async move {
             if let Err(error) = writing.await
                 && error.is_panic()
@@ -175,8 +175,7 @@ impl PostgresStore {
         Self { state, connector, pool, orders, closing, wait, lease }
     }
 
-    /// Waits until the store has failed, and answers why: the process must end and recover then. Never ends after an orderly
-    /// close.
+    /// Waits until the store has failed, and answers why: the process must end and recover then. Pending forever after an orderly close.
     pub fn died(&self) -> impl Future<Output = String> + Send + 'static + use<> {
         let mut health = self.state.health();
         async move {
@@ -191,13 +190,13 @@ impl PostgresStore {
         }
     }
 
-    /// For how long no other node may take this one's work over; zero: it could not renew its lease, and should not be given work.
+    /// For how long no other node may take over this one's work; zero: it could not renew its lease, and should not be given work.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.state.lease_left()
     }
 
-    /// The connections for look-ups; refused after a fault and after the end.
+    /// The connections for look-ups; an error after a fault and after the close.
     fn reading(&self) -> Result<&Pool, StoreError> {
         self.state.check()?;
         Ok(&self.pool)
@@ -225,7 +224,7 @@ impl PostgresStore {
         Ok(Piece { changes, content, kind, payload })
     }
 
-    /// The writing task went away without an answer.
+    /// The writing task ended without an answer.
     fn lost(&self) -> StoreError {
         match self.state.check() {
             Err(fault) => fault,
@@ -250,7 +249,7 @@ impl PostgresStore {
     }
 }
 
-/// What is looked at before an epoch is taken.
+/// The checks before an epoch is taken.
 async fn check_fit(connection: &mut PgConnection, witness: Option<&Path>) -> Result<(), OpenError> {
     inspect::may_use_tables(connection).await?;
     match witness {
@@ -306,7 +305,7 @@ impl Store for PostgresStore {
         let piece = self.submission(changes)?;
         let (reply, mut answer) = oneshot::channel();
         let ticket = Arc::new(Ticket::default());
-        // The transaction of a node that hangs is ended by the server after a lease: a commit that waits for all nodes waits for that.
+        // The server ends the transaction of a hung node after a lease: a commit that waits for all nodes waits for that.
         let patience = if piece.binds_all() { self.wait + self.lease } else { self.wait };
         let deadline = Instant::now() + patience;
         let submission = Submission { piece, ticket: Arc::clone(&ticket), reply, deadline };
@@ -323,7 +322,7 @@ impl Store for PostgresStore {
                 let wait = patience.as_millis();
                 return Err(StoreError::Unreachable(format!("earlier changes took {wait} ms")));
             }
-            // It has been taken up: the writer knows what becomes of it.
+            // The writer has taken it up and decides its fate.
             Err(_elapsed) => answer.await,
         };
         answered.unwrap_or_else(|_gone| Err(StoreError::Uncertain(self.lost().to_string())))
@@ -440,7 +439,7 @@ impl Store for PostgresStore {
         let asked = self.orders.send(Order::Close(reply)).await;
         let ended = match asked {
             Ok(()) => ended.await.unwrap_or(Ok(())),
-            // The writing task has ended at a fault, which everybody was told.
+            // The writing task has ended at a fault, which was reported to everybody.
             Err(_gone) => self.state.fault().map_or(Ok(()), Err),
         };
         self.pool.close();

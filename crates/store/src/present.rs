@@ -1,10 +1,10 @@
-//! The present: a wall clock that is believed forward and never backward.
+//! The present: a wall clock that is trusted forward and never backward.
 //!
 //! Owns the time that entries carry and that ages are measured by. Not here: the clock itself, which is the program's, or a database's.
 //!
-//! Invariants: it is never before the last entry, and within a process it goes on at least as fast as the monotonic clock: a wall
-//! clock that is set back cannot make a window look open that has closed at the target. Over a restart only the wall clock can tell how
-//! much time passed; where it stands before the last entry it cannot, and no age across that point is claimed.
+//! Invariants: it is never before the last entry, and within a process it advances at least as fast as the monotonic clock: setting the
+//! wall clock back cannot make a window look open that has closed at the target. Over a restart only the wall clock can tell how much time
+//! passed; if it stands before the last entry it cannot, and no age across that point is claimed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use placet_types::clock::{Clock, Timestamp};
 use tokio::time::Instant;
 
-/// How far the wall clock may fall behind the monotonic one before it is not believed: clocks are slewed, and read one after the other.
+/// How far the wall clock may fall behind the monotonic one before it is distrusted: clocks are slewed, and read one after the other.
 const SLACK_MS: i64 = 1_000;
 
-/// A moment that is certain, and when it was; and the latest that was told.
+/// A known time with the instant at which it held, and the latest time returned.
 struct Anchor {
     at: i64,
     since: Instant,
@@ -26,7 +26,7 @@ struct Anchor {
 pub(crate) struct Present {
     clock: Arc<dyn Clock>,
     anchor: Mutex<Anchor>,
-    /// Times up to this one are of a clock that has gone back since.
+    /// Times up to this one come from a clock that has gone back since.
     unknown_until_ms: Option<i64>,
 }
 
@@ -72,7 +72,7 @@ impl Present {
         Timestamp::from_ms(anchor.told)
     }
 
-    /// An entry carries this time.
+    /// Notes the time of an entry.
     pub(crate) fn note(&self, at: Timestamp) {
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
         if at.as_ms() > anchor.at {
@@ -80,11 +80,11 @@ impl Present {
         }
     }
 
-    /// How long ago that was; `None` where a clock that has gone back cannot tell.
+    /// How long ago `at` was; `None` where a clock that has gone back cannot tell.
     pub(crate) fn age_ms(&self, at: Timestamp) -> Option<i64> {
         let is_known = self.unknown_until_ms.is_none_or(|until| at.as_ms() > until);
         let now = self.now();
-        // What is not over yet was measured by a clock that has gone back since.
+        // A time in the future comes from a clock that has gone back since.
         (is_known && now >= at).then(|| now.since_ms(at))
     }
 }

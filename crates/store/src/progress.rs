@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Is told the number of each entry of the journal that a check or a rebuild has come to; must not wait for anything. Nobody by default.
+/// Called with the number of each journal entry that a check or a rebuild has reached; must not block. Does nothing by default.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<dyn Fn(u64) + Send + Sync>>);
 

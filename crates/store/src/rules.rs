@@ -1,8 +1,8 @@
 //! Whether changes may be made, and what they make of the records: the same rules for every store.
 //!
-//! Owns the checks of one commit against the records as they stand: revisions, legal moves, claims, budgets, epochs, policies. Not
-//! here: where the records come from ([`Base`]) and where the outcome goes. Invariants I7 (legal moves) and I8 (no dispatch of
-//! another epoch, no adoption from a process that is not over); a refusal leaves nothing behind.
+//! Owns the checks of one commit against the current records: revisions, legal moves, claims, budgets, epochs, policies. Not here: where
+//! the records come from ([`Base`]) and where the outcome goes. Invariants I7 (legal moves) and I8 (no dispatch of another epoch, no
+//! adoption from a process that has not ended); a refusal leaves nothing behind.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 /// A change that an entry makes.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// An effect record, as it was and as it is.
+    /// An effect record, before and after.
     Effect { before: Option<Arc<EffectRecord>>, after: Arc<EffectRecord> },
     /// An effect record that is gone.
     Removed(Arc<EffectRecord>),
-    /// An approval, as it was and as it is.
+    /// An approval, before and after.
     Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
-    /// A directive, as it was and as it is.
+    /// A directive, before and after.
     Directive { before: Option<Arc<Directive>>, after: Arc<Directive> },
     /// An approval that is gone.
     ApprovalGone(Arc<ApprovalRecord>),
@@ -36,7 +36,7 @@ pub(crate) enum Op {
     Run(Arc<RunRecord>),
 }
 
-/// The records as they stand, with everything that is prepared.
+/// The current records, with everything that is prepared.
 pub(crate) trait Base {
     /// An effect record.
     fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError>;
@@ -47,19 +47,19 @@ pub(crate) trait Base {
     fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError>;
     /// A run.
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError>;
-    /// Whether the process of `epoch` is over for certain, so that its duties may be taken over by that of epoch `own`.
+    /// Whether the process of `epoch` is known to have ended, so that epoch `own` may take over its duties.
     fn is_over(&self, epoch: u64, own: u64) -> bool {
         epoch < own
     }
 }
 
-/// Who has taken keys in memory.
+/// The keys claimed in memory.
 pub(crate) trait Claimants {
     /// Whether another call than that of `record` holds its key.
     fn is_foreign(&self, record: &EffectRecord) -> bool;
 }
 
-/// What is held against new changes, but not against entries of the journal, which were checked when they were written.
+/// The checks for new changes. Journal entries are exempt: they were checked when they were written.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub(crate) epoch: u64,
@@ -68,8 +68,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) claims: &'a dyn Claimants,
 }
 
-/// The policies after these changes; refused when the permit was given under others (decision 26), and when those to be activated were
-/// replaced before. `past` is empty for a store of one process: what its files say is what its operator wants.
+/// The policies after these changes; refused when the permit was given under other policies (decision 26), and when those to be activated
+/// were replaced before. `past` is empty for a store of one process: what its files say is what its operator wants.
 pub(crate) fn policy_after(
     current: Option<PolicyState>,
     past: &PastPolicies,
@@ -91,7 +91,7 @@ pub(crate) fn policy_after(
     }
 }
 
-/// Refuses what was permitted while less was forbidden by directives than after `rev` times that they became stricter, or at `now`.
+/// Refuses a change whose permit is outdated: directives became stricter after `rev` such changes, or it does not hold at `now`.
 pub(crate) fn check_directives(
     rev: u64,
     now: Timestamp,
@@ -103,7 +103,7 @@ pub(crate) fn check_directives(
     }
 }
 
-/// The same count after these changes were made.
+/// The count of stricter changes after these changes.
 pub(crate) fn directives_rev_after(rev: u64, ops: &[Op]) -> u64 {
     let stricter =
         ops.iter().filter(|op| matches!(op, Op::Directive { after, .. } if after.is_restrictive()));
@@ -134,7 +134,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Takes the changes of records, runs and budgets in, in the order in which they count.
+    /// Applies the changes of records, runs and budgets, in the order in which they count.
     pub(crate) fn take_in(&mut self, changes: &mut Changes) -> Result<(), StoreError> {
         self.open_runs(std::mem::take(&mut changes.runs))?;
         if let Some(reservation) = &changes.reserve {
@@ -177,7 +177,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Takes records in as another store kept them: they begin here with the revisions that they had there.
+    /// Imports records as another store kept them: they begin here with the revisions that they had there.
     pub(crate) fn take_over(&mut self, changes: &mut Changes) -> Result<(), StoreError> {
         self.open_runs(std::mem::take(&mut changes.runs))?;
         for change in std::mem::take(&mut changes.effects) {
@@ -218,7 +218,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Returns what was taken from a run's budget; a run that is gone takes nothing back.
+    /// Returns what was taken from a run's budget; a run that is gone gets nothing.
     pub(crate) fn refund(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
         match self.run(&reservation.run)? {
             Some(run) => self.put_run(run.refunded(reservation.cents)),
@@ -226,7 +226,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Brings something into the context of a run, and of its session; one that is gone has none.
+    /// Taints the context of a run, and of its session; one that is gone is skipped.
     pub(crate) fn taint(&mut self, brought: &RunTaint) -> Result<(), StoreError> {
         for key in brought.keys() {
             if let Some(run) = self.run(&key)?.and_then(|run| run.tainted(&brought.taint)) {
@@ -297,7 +297,7 @@ impl<'a> Transaction<'a> {
         if self.rules.is_some() && !after.may_follow(before.as_deref()) {
             return Err(StoreError::Conflict);
         }
-        // It may have been in time when the commit was asked for, and not when it is made.
+        // It may have been in time when the commit was requested, but not when it is made.
         let is_over = |rules: Rules<'_>| after.is_consumed() && after.expires_at <= rules.now;
         if self.rules.is_some_and(is_over) {
             return Err(StoreError::Conflict);
@@ -307,7 +307,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Drops an approval that nothing will become of any more.
+    /// Drops an approval that can no longer have any effect.
     fn forget_approval(&mut self, approval_id: ApprovalId, rev: u64) -> Result<(), StoreError> {
         let before = self.approval(&approval_id)?.ok_or(StoreError::Conflict)?;
         if before.rev != rev || !before.may_be_forgotten() {
@@ -318,7 +318,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Drops an entry of the approval service that nothing will become of any more.
+    /// Drops an entry of the approval service that can no longer have any effect.
     fn forget_directive(&mut self, directive_id: DirectiveId, rev: u64) -> Result<(), StoreError> {
         let before = self.directive(&directive_id)?.ok_or(StoreError::Conflict)?;
         let is_open = self.rules.is_some_and(|rules| before.is_open(rules.now));
@@ -372,7 +372,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The duty to settle an attempt is taken over only from a process that is over (I8).
+    /// The duty to settle an attempt is taken over only from a process that has ended (I8).
     fn check_adoption(
         &self,
         before: Option<&EffectRecord>,
@@ -419,7 +419,7 @@ fn check_rev(before: Option<u64>, after: u64) -> Result<(), StoreError> {
     }
 }
 
-/// What a record is about never changes.
+/// The identity of a record never changes.
 fn check_same(before: &EffectRecord, after: &EffectRecord) -> Result<(), StoreError> {
     let same = before.scope == after.scope
         && before.key == after.key

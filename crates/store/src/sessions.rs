@@ -1,7 +1,7 @@
 //! Sessions of people at the console, in memory and in a folder.
 //!
-//! Owns one small file for each session, so that a restart signs nobody out. Sessions are no part of the ledger: no backup holds them, and
-//! who loses them signs in again. Invariant: an end that was answered is one after a restart and a power cut too.
+//! Owns one small file for each session, so that a restart signs nobody out. Sessions are not part of the ledger: no backup holds them, and
+//! a person whose session is lost signs in again. Invariant: once an end was answered it survives a restart and a power cut.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +19,9 @@ use placet_types::sessions::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The largest file that is taken for a session.
+/// The largest file that is accepted as a session.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// The most files that are looked at.
+/// The most files that are read.
 const FILES_MAX: usize = 200_000;
 const OWNER_ONLY: u32 = 0o600;
 const OWNER_ONLY_FOLDER: u32 = 0o700;
@@ -58,7 +58,7 @@ struct SessionFile {
 }
 
 impl LocalSessions {
-    /// The sessions of a folder, which is made where it is missing. What is no session in it is deleted.
+    /// The sessions of a folder, which is created if missing. Anything in it that is not a session is deleted.
     ///
     /// # Errors
     /// When the folder cannot be made or read.
@@ -71,7 +71,7 @@ impl LocalSessions {
                 Some(session) if path == path_of(folder, &session.key) => {
                     all.insert(session.key, session);
                 }
-                // One that was being written when the process ended, or that somebody has altered: its person signs in again.
+                // It was being written when the process ended, or was altered: its person signs in again.
                 Some(_) | None => fs::remove_file(&path)?,
             }
         }
@@ -79,7 +79,7 @@ impl LocalSessions {
         Ok(Self { inner: Arc::new(Inner { clock, folder, all, changing }) })
     }
 
-    /// A change, where a file may block.
+    /// A change, which may block on a file.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&Inner) -> io::Result<T> + Send + 'static,
@@ -154,7 +154,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Memory first: what cannot be deleted is over for this process at least, and the caller is told.
+    /// Memory first: if the file cannot be deleted, this process at least has ended it, and the caller gets the error.
     fn end(&self, keys: &[Digest]) -> io::Result<()> {
         for key in keys {
             drop(lock(&self.all).remove(key));
@@ -171,7 +171,8 @@ impl Inner {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Written beside and moved into place, so that a file is a session or nothing. Not synced: who loses it signs in again.
+    /// Written under a temporary name and renamed, so that a file is a whole session or absent. Not synced: a lost session only means a new
+    /// sign-in.
     fn write(&self, session: &KeptSession) -> io::Result<()> {
         let path = path_of(&self.folder, &session.key);
         let beside = path.with_extension("new");
@@ -194,7 +195,7 @@ fn path_of(folder: &Path, key: &Digest) -> PathBuf {
     folder.join(hex::encode(key.as_bytes())).with_extension(ENDING)
 }
 
-/// The session of a file; nothing where it is none.
+/// The session of a file; `None` if it is not one.
 fn read(path: &Path) -> Option<KeptSession> {
     let mut text = Vec::new();
     File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
@@ -270,7 +271,7 @@ pub(crate) mod tests {
         store.end(a2).await.unwrap();
         store.end(a2).await.unwrap();
         assert!(!is_there(store, "a2").await);
-        // What is over makes room.
+        // Expired ones make room.
         assert!(store.begin(session("emma", "emma", 9), limits(4)).await.unwrap());
         assert!(!is_there(store, "a3").await && is_there(store, "ben").await);
     }

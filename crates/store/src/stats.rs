@@ -17,12 +17,12 @@ pub struct StoreStats {
     pub approvals: BTreeMap<String, u64>,
     /// Standing grants, break-glass records, freezes, delegations and revocations.
     pub directives: u64,
-    /// Runs, and the meters that go over several of them.
+    /// Runs, and the meters that span several of them.
     pub runs: u64,
     /// Arguments, evidence and results.
     pub contents: u64,
     /// Messages that people are to be sent.
     pub messages: u64,
-    /// What it takes on the disk, in bytes, by part.
+    /// Its size on the disk, in bytes, by part.
     pub bytes: BTreeMap<String, u64>,
 }

@@ -1,8 +1,8 @@
 //! Moving a ledger: everything in it as lines of JSON, from one store into another.
 //!
-//! Owns the form of an export and the proof that it is whole. Not here: what a store puts into it, and makes of it
-//! (`embedded::export`, `embedded::import`, and the same of the store on PostgreSQL).
-//! Invariants: an export is believed only when its last line has been read, and counts and digests all lines before it; memory is
+//! Owns the form of an export and the proof that it is whole. Not here: what a store writes into it, or makes of it (`embedded::export`,
+//! `embedded::import`, and the same for the store on PostgreSQL).
+//! Invariants: an export is trusted only when its last line has been read and its count and digest match all lines before it; memory is
 //! bounded by one line.
 //!
 //! ```text
@@ -44,15 +44,15 @@ pub const EXPORT_VERSION: u16 = 1;
 pub struct ExportHeader {
     /// The form; another number is refused.
     pub placet_export: u16,
-    /// The ledger it is of.
+    /// The ledger that was exported.
     pub store_id: String,
     /// Its logs, in the order in which their entries follow.
     pub logs: Vec<ExportedLog>,
-    /// Under which name the ledger's logs were signed: `<deployment>/<log>`.
+    /// The name under which the ledger's logs were signed: `<deployment>/<log>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<NoteName>,
-    /// Logs of stores that the ledger was in before, by the names that they have here, and how they were signed. They are kept to be
-    /// verified; what they came to is in the others.
+    /// Logs of stores that held the ledger earlier, by the names that they have here, and how they were signed. They are kept for
+    /// verification; their results are in the others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept: BTreeMap<String, NoteName>,
 }
@@ -82,17 +82,17 @@ pub enum ExportItem {
         /// The entry.
         entry: Box<ExportLine>,
     },
-    /// An effect record as it is.
+    /// The current effect record.
     Record(Box<EffectRecord>),
-    /// An approval as it is.
+    /// The current approval.
     Approval(Box<ApprovalRecord>),
-    /// An entry of the approval service as it is.
+    /// The current entry of the approval service.
     Directive(Box<Directive>),
-    /// A run as it is.
+    /// The current run.
     Run(Box<RunRecord>),
     /// A piece of content.
     Content {
-        /// Whose.
+        /// Its tenant.
         tenant: TenantId,
         /// Its digest.
         digest: Digest,
@@ -159,26 +159,26 @@ pub enum TransferError {
     /// A line is not one of an export.
     #[error("line {line} of the export is malformed: {why}")]
     Malformed {
-        /// Which, from 1.
+        /// Its number, from 1.
         line: u64,
         /// Why.
         why: String,
     },
-    /// It ends before its last line, or its digest is another one.
+    /// It ends before its last line, or its digest differs.
     #[error("the export is not whole: {0}")]
     NotWhole(String),
-    /// Contents that entries name are not there, or not what they were, and nothing says that they were deleted.
+    /// Contents that entries name are missing or altered, and nothing says that they were deleted.
     #[error("{missing} contents that records name are lost, and {altered} are altered")]
     Lost {
-        /// How many are not there: a thousand stand for more.
+        /// How many are missing: a thousand means at least that many.
         missing: usize,
-        /// How many are not what they were, as many.
+        /// How many are altered, counted likewise.
         altered: usize,
     },
-    /// The ledger cannot be opened: it is in use, or damaged. The error is the one of the store.
+    /// The ledger cannot be opened: it is in use, or damaged. The error is the store's.
     #[error("{0}")]
     Open(Box<dyn std::error::Error + Send + Sync>),
-    /// There is something where the ledger is to be made.
+    /// Something exists where the ledger is to be made.
     #[error("`{}` is not empty", .0.display())]
     Taken(std::path::PathBuf),
     /// The store on either side refused.

@@ -1,7 +1,7 @@
-//! Moving the oldest segments of the journal away.
+//! Archiving the oldest segments of the journal.
 //!
-//! Owns which segments may go. Not here: the moving (`journal::files`). Invariants: a segment goes only when a snapshot covers it, and
-//! when nothing that is not erased is in it; nothing is deleted.
+//! Owns which segments may be archived. Not here: the moving (`journal::files`). Invariants: a segment is archived only when a snapshot
+//! covers it, and when all its contents are erased; nothing is deleted.
 
 use placet_types::clock::Timestamp;
 
@@ -13,9 +13,9 @@ use super::tree::{List, Order};
 use crate::journal::Base;
 
 impl Keeper {
-    /// Archives the segments of which all entries were made before `before`, as far as they may go.
+    /// Archives the segments of which all entries were made before `before`, as far as that is possible.
     pub(super) fn archive(&mut self, before: Timestamp) -> Result<Archived, KeepError> {
-        // What the archive had no room for, or was away for, at an earlier time.
+        // Segments left over because the archive was full or away earlier.
         let mut segments = self.move_away()?;
         if let Some(base) = self.next_base(before)? {
             self.journal.files().begin_archiving(&base)?;
@@ -25,12 +25,12 @@ impl Keeper {
         Ok(Archived { segments, first_seq: self.base.first_seq })
     }
 
-    /// Moves what the base says is to be moved. Where it cannot be, that is no fault of the store, which reads them where they are.
+    /// Moves the segments before the base. A failure is no fault of the store, which reads them where they are.
     fn move_away(&self) -> Result<u64, KeepError> {
         self.journal.files().finish_archiving(&self.base).map_err(KeepError::Unmoved)
     }
 
-    /// Where the journal may begin, if that is further than it does.
+    /// Where the journal may begin, if that is later than it does.
     fn next_base(&mut self, before: Timestamp) -> Result<Option<Base>, KeepError> {
         let oldest_content = self.oldest_content()?;
         let mut found = None;
@@ -50,13 +50,13 @@ impl Keeper {
         let size = last.seq;
         let shown = self.state.merkle.view(&self.tree, |view| view.frontier(size));
         let frontier = shown.map_err(|error| KeepError::Merkle(error.to_string()))?;
-        // At a start the hashes of the entries that are in no full tile are read from the journal, and from here.
+        // A start reads the hashes of the entries that are in no full tile from the journal, and from the base.
         let leaves = leaves(&self.journal, &self.base, size)?;
         let first_seq = last.seq.saturating_add(1);
         Ok(Some(Base { segment, first_seq, prev: last.hash, leaves, frontier }))
     }
 
-    /// The first segment with a content that is kept, or is to be erased.
+    /// The first segment with a content that is kept or still to be erased.
     fn oldest_content(&self) -> Result<u64, KeepError> {
         let mut oldest = u64::MAX;
         let kept = List { prefix: vec![keys::CONTENT], after: None };

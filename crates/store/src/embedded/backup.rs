@@ -1,8 +1,8 @@
 //! A copy of everything, made while the store serves.
 //!
-//! Owns what is copied, and in which order. Not here: who asks (`mod`), opening the copy. Invariants: the copy is a sound store that
-//! ends with an entry that was durable when the copying began; whatever that entry and those before it name is in the copy; until all of
-//! it is there, durably, nothing opens it; the store is not changed but for a snapshot.
+//! Owns what is copied, and in which order. Not here: the callers (`mod`), opening the copy. Invariants: the copy is a sound store that
+//! ends with an entry that was durable when the copying began; all contents that its entries name are in the copy; it cannot be opened
+//! until it is complete and durable; the store is not changed except for a snapshot.
 
 use std::io;
 use std::path::Path;
@@ -25,12 +25,12 @@ impl Keeper {
             let taken = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
             return Err(KeepError::io("make a copy in", to)(taken));
         }
-        // A copy without its last part opens, and has forgotten or lost something.
+        // A copy without its last part would open, and have forgotten or lost something.
         let unfinished = to.join(UNFINISHED);
         replace_file(&*medium, &unfinished, b"").map_err(KeepError::io("write", &unfinished))?;
-        // So that the copy starts quickly; and nothing is archived while this thread copies.
+        // So that the copy starts quickly. Nothing is archived while this thread copies.
         self.snapshot()?;
-        // What is deleted from here on is named by entries that are in the copy.
+        // Contents deleted from here on are still named by entries in the copy.
         self.state.erasing.hold();
         let copied = self.copy_all(to);
         self.state.erasing.release();
@@ -59,7 +59,7 @@ impl Keeper {
         Ok(BackupMade { seq, head, bytes })
     }
 
-    /// Copies files into a folder, which is made where there is one; answers how many bytes.
+    /// Copies files into a folder, created only if there are any; answers how many bytes.
     fn copy_files(
         &self,
         files: impl IntoIterator<Item = std::path::PathBuf>,

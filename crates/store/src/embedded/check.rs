@@ -1,4 +1,4 @@
-//! What is done with a data folder that no process serves: verify, rebuild the state.
+//! Offline work on a data folder that no process serves: verifying it, rebuilding the state.
 //!
 //! Owns the offline commands' work. Not here: how they are called and printed. Invariants: verifying changes nothing in the
 //! journal, and nothing in the state but what sled does when it is opened; rebuilding sets the old state aside before it makes a new one.
@@ -47,15 +47,15 @@ pub fn rebuild(config: &EmbeddedConfig) -> Result<RecoveryReport, OpenError> {
     Ok(opened.report)
 }
 
-/// The tree over the entries that were archived, as the journal's folder has it; none where nothing was archived. Changes nothing, and
-/// may be used beside a running store. It is not signed: compare what it leads to.
+/// The tree over the entries that were archived, as the journal's folder has it; none where nothing was archived. Changes nothing, and may
+/// be used while a store is running. It is not signed: compare its root.
 #[must_use]
 pub fn archived_tree(directory: &Path) -> Option<Frontier> {
     let base = Base::read(&Disk, &directory.join(JOURNAL)).ok()?;
     Some(base.frontier).filter(|frontier| frontier.size() > 0)
 }
 
-/// What [`verify`] found. The journal itself is sound, else there is an error instead.
+/// What [`verify`] found. The journal itself is sound, or there is an error instead.
 #[derive(Debug, Clone)]
 pub struct VerifyReport {
     /// The journal.
@@ -66,15 +66,15 @@ pub struct VerifyReport {
     pub content: ContentVerdict,
     /// Snapshots that cannot be used, by their entry, with the reason.
     pub damaged_snapshots: Vec<(u64, String)>,
-    /// How many moves of records and approvals there were.
+    /// How many state transitions of records and approvals there were.
     pub moves: u64,
-    /// Moves that the machines do not know: the first hundred.
+    /// Transitions that the state machines do not allow: the first hundred.
     pub illegal: Vec<String>,
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong as far as it was looked at. What was deleted is told apart from what is lost; a damaged state or
-    /// snapshot costs nothing but a rebuild, but something has damaged it.
+    /// Whether nothing checked is wrong. What was deleted is told apart from what is lost; a damaged state or snapshot costs only a
+    /// rebuild, but something has damaged it.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.content.altered.is_empty()
@@ -84,55 +84,55 @@ impl VerifyReport {
             && !matches!(self.state, StateVerdict::Disagrees { .. })
     }
 
-    /// Whether everything was looked at: not where archived entries are not at hand, or the state could not be read.
+    /// Whether everything was checked: not where archived entries are not at hand, or the state could not be read.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.journal.first_seq <= 1 && !matches!(self.state, StateVerdict::Unread { .. })
     }
 }
 
-/// How the state stands to the journal.
+/// How the state compares with the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateVerdict {
     /// It holds what the journal says.
     Agrees,
     /// It is behind, as after a crash; the next start lets it catch up.
     Behind {
-        /// How many entries it has to take over.
+        /// How many entries it lacks.
         entries: u64,
     },
-    /// There is none; the next start makes it.
+    /// There is none; the next start builds it.
     Absent,
-    /// It does not hold what the journal says; the next start, or a rebuild, makes it again.
+    /// It does not hold what the journal says; the next start, or a rebuild, builds it again.
     Disagrees {
-        /// In what.
+        /// The difference.
         why: String,
     },
-    /// The operating system refused something, as on a disk that is full: it may be sound.
+    /// The operating system refused something, as on a full disk: the state may be sound.
     Unread {
-        /// What it answered.
+        /// The system's error.
         why: String,
     },
 }
 
-/// How the contents stand to the entries that name them.
+/// How the contents compare with the entries that name them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContentVerdict {
     /// How often entries name a content.
     pub named: u64,
     /// How many contents were deleted for retention, as entries say.
     pub deleted: u64,
-    /// Contents that are not there, though no entry says that they were deleted: [`CONTENTS_LISTED_MAX`] at most.
+    /// Contents that are missing, though no entry says that they were deleted: [`CONTENTS_LISTED_MAX`] at most.
     pub missing: Vec<(TenantId, Digest)>,
-    /// Contents that are not what their digest says, and that no entry says were deleted: as many at most.
+    /// Contents that do not match their digest, and that no entry says were deleted: as many at most.
     pub altered: Vec<(TenantId, Digest)>,
 }
 
-/// How many contents are listed at most that are missing, and as many that are altered.
+/// How many missing contents are listed at most, and how many altered ones.
 pub const CONTENTS_LISTED_MAX: usize = 1_000;
 
-/// Verifies everything in a folder that is not in use. The chain is read, every move is judged once more, and the state is made in a
-/// scratch folder and compared with the one that is there: it takes as long as a rebuild.
+/// Verifies everything in a folder that is not in use. It reads the chain, checks every transition again, and builds the state in a scratch
+/// folder to compare it with the existing one: it takes as long as a rebuild.
 ///
 /// # Errors
 /// [`OpenError`]: the folder is in use, or the journal is damaged (the first thing that is wrong, with its place).
@@ -174,7 +174,7 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
         journal
     };
     if from > 0 {
-        // What was deleted before that nobody here can say.
+        // Which of these were deleted before that entry cannot be known here.
         contents.awaited.clear();
     }
     let content = contents.verdict(config, &tree)?;
@@ -187,7 +187,7 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
     Ok(VerifyReport { journal, state, content, damaged_snapshots, moves, illegal })
 }
 
-/// The state that is there; or a verdict that does not need the journal.
+/// The existing state, or a verdict that does not need the journal.
 fn found_state(config: &EmbeddedConfig) -> Result<Option<Tree>, StateVerdict> {
     let folder = config.directory.join(STATE);
     let unread = |why: String| StateVerdict::Unread { why };
@@ -225,12 +225,12 @@ fn verdict_of(
             let why = format!("it goes up to entry {applied_seq}, and the journal to {last_seq}");
             StateVerdict::Disagrees { why }
         }
-        // It is older than the snapshot that everything was made from.
+        // It is older than the snapshot from which everything was rebuilt.
         None => StateVerdict::Behind { entries: last_seq.saturating_sub(applied_seq.min(from)) },
     }
 }
 
-/// Where the scratch state begins: before the first entry where that is at hand, else with a snapshot. All snapshots are tried.
+/// Where the scratch state begins: before the first entry where that is at hand, otherwise with a snapshot. All snapshots are tried.
 fn ground(
     config: &EmbeddedConfig,
     scratch: &Scratch,
@@ -280,7 +280,7 @@ fn segments(config: &EmbeddedConfig) -> SegmentFiles {
     SegmentFiles::new(Arc::new(Disk), &journal, config.archive.as_deref())
 }
 
-/// A folder for what is too much for memory; removed in the end.
+/// A folder for what is too large for memory; removed on drop.
 struct Scratch {
     path: PathBuf,
 }
@@ -304,7 +304,7 @@ impl Drop for Scratch {
     }
 }
 
-/// In what two states differ, if in anything. What is to be erased is not compared: an entry says it, and it may have been done.
+/// How two states differ, if they do. Contents to be erased are not compared: an entry says so, and it may have been done.
 fn compare(expected: &Tree, found: &Tree) -> Result<Option<String>, TreeFault> {
     let is_compared = |pair: &Result<(IVec, IVec), TreeFault>| {
         pair.as_ref().map_or(true, |(key, _)| key.first() != Some(&keys::TO_ERASE))
@@ -326,18 +326,18 @@ fn compare(expected: &Tree, found: &Tree) -> Result<Option<String>, TreeFault> {
     }
 }
 
-/// Looks at the contents that entries name.
+/// Checks the contents that entries name.
 #[derive(Default)]
 struct Contents {
     verdict: ContentVerdict,
     /// What was deleted.
     deleted: HashSet<(TenantId, Digest)>,
-    /// What was named before it was there.
+    /// Contents named before they were written.
     awaited: BTreeSet<(TenantId, Digest)>,
 }
 
 impl Contents {
-    /// Looks at what an entry names, once it was taken over.
+    /// Checks what an entry names, once it was applied.
     fn take(&mut self, frame: &Frame, replay: &Replay<'_>) -> Result<(), VisitError> {
         let entry = decode_entry(frame.kind, &frame.payload)?;
         let mut named: Vec<(TenantId, Digest)> = Vec::new();
@@ -347,14 +347,14 @@ impl Contents {
                 named.extend(contents_of(record).map(|digest| (tenant.clone(), digest)));
             }
         }
-        // What approvers were shown goes before the approval does; of an approval that was taken over only the other store's log says so.
+        // What approvers were shown is deleted before the approval is; for an imported approval only the other store's log says so.
         let approvals = entry.approvals.iter().filter(|_| !entry.imported);
         named.extend(approvals.map(|it| (it.chain.tenant().clone(), it.proposal)));
         for name in named {
             self.verdict.named = self.verdict.named.saturating_add(1);
             let is_deleted = self.deleted.contains(&name) || entry.forget_content.contains(&name);
             if !is_deleted && !replay.has_content(&name.0, name.1)? {
-                // It may come with a later entry: one that was taken over from another store names its contents before.
+                // It may come with a later entry: an imported entry names its contents before they arrive.
                 self.awaited.insert(name);
             }
         }

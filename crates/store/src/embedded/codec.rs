@@ -1,7 +1,7 @@
-//! The forms in which the store keeps things: entries of the journal, and values of the state.
+//! The stored formats: entries of the journal, and values of the state.
 //!
-//! Owns the versioned JSON of an entry (one for each commit), the checked envelope around a record of the state, and what the state
-//! says of itself. Not here: what is kept where (`keys`).
+//! Owns the versioned JSON of an entry (one for each commit), the checked envelope around a record of the state, and the state's own
+//! metadata. Not here: what is kept where (`keys`).
 //! Invariants: an unknown version is refused, never guessed at; a value is read only under the key it was written for.
 
 use std::mem::{swap, take};
@@ -22,27 +22,27 @@ use placet_types::ids::{ApprovalId, DirectiveId, TenantId};
 
 use crate::journal::Place;
 
-/// The form of [`Entry`] that this build writes and reads.
+/// The version of [`Entry`] that this build writes and reads.
 pub const ENTRY_VERSION: u16 = 1;
 
 /// An entry with changes of records, runs or budgets.
 pub(super) const KIND_CHANGE: u8 = 1;
-/// An entry with audit events only: the state does not look at it.
+/// An entry with audit events only: the state ignores it.
 pub(super) const KIND_AUDIT: u8 = 2;
 
 /// What one commit recorded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The form of this entry; another number is refused.
+    /// The version of this entry; another number is refused.
     pub version: u16,
-    /// Effect records as they became, or their removal, in order.
+    /// The new versions of effect records, or their removal, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectChange>,
-    /// Approvals as they became.
+    /// The new versions of approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalRecord>,
-    /// Entries of the approval service as they became.
+    /// The new versions of entries of the approval service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directives: Vec<Directive>,
     /// The standing grant that was used once more.
@@ -54,13 +54,13 @@ pub struct Entry {
     /// What was taken from a run's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Reservation>,
-    /// What went back to a run's budget.
+    /// What was returned to a run's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refund: Option<Reservation>,
-    /// What came into a run's context.
+    /// Taint added to a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taint: Option<RunTaint>,
-    /// Policies that became the active ones.
+    /// Policies that became active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activate: Option<PolicyState>,
     /// Contents that were deleted.
@@ -72,13 +72,13 @@ pub struct Entry {
     /// Entries of the approval service that were dropped, with their last revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forget_directive: Vec<(DirectiveId, u64)>,
-    /// What changed of the messages that people are to be sent.
+    /// Changes to the messages for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outbox: Option<Box<OutboxChange>>,
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditEvent>,
-    /// The records were taken over from another store: they begin here with the revisions that they had there.
+    /// The records were imported from another store: they begin here with the revisions that they had there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
 }
@@ -89,7 +89,7 @@ impl Entry {
         Self { version: ENTRY_VERSION, ..Self::default() }
     }
 
-    /// Gives what it records for what is recorded of `changes`, and back.
+    /// Swaps the recorded parts between this entry and `changes`.
     fn swap(&mut self, changes: &mut Changes) {
         swap(&mut self.effects, &mut changes.effects);
         swap(&mut self.approvals, &mut changes.approvals);
@@ -115,7 +115,7 @@ impl Entry {
     }
 }
 
-/// The kind and the payload of the entry that `changes` become. They are as before afterwards.
+/// The kind and the payload of the entry that `changes` become. `changes` is the same afterwards.
 pub(crate) fn encode_entry(changes: &mut Changes) -> Result<(u8, Vec<u8>), serde_json::Error> {
     let mut entry = Entry::new();
     entry.swap(changes);
@@ -127,7 +127,7 @@ pub(crate) fn encode_entry(changes: &mut Changes) -> Result<(u8, Vec<u8>), serde
     Ok((kind, payload?))
 }
 
-/// The kind and the payload of an entry with what was taken over from another store.
+/// The kind and the payload of an entry with data imported from another store.
 pub(super) fn encode_imported(
     fill: impl FnOnce(&mut Entry),
 ) -> Result<(u8, Vec<u8>), serde_json::Error> {
@@ -136,16 +136,16 @@ pub(super) fn encode_imported(
     Ok((KIND_CHANGE, serde_json::to_vec(&entry)?))
 }
 
-/// Why bytes are not what this build can read.
+/// Why this build cannot read these bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Of a form that this build does not know.
+    /// Of a version that this build does not know.
     #[error("unknown version {0}")]
     Version(u16),
     /// Of a kind that this build does not know.
     #[error("unknown kind {0}")]
     Kind(u8),
-    /// Not of the form it says.
+    /// Not in the format that it states.
     #[error("malformed: {0}")]
     Malformed(#[from] serde_json::Error),
 }
@@ -155,10 +155,10 @@ struct VersionOnly {
     version: u16,
 }
 
-/// Reads an entry back.
+/// Decodes an entry.
 ///
 /// # Errors
-/// [`DecodeError`] when it is of another form.
+/// [`DecodeError`] when the bytes cannot be read.
 pub fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
     if kind != KIND_CHANGE && kind != KIND_AUDIT {
         return Err(DecodeError::Kind(kind));
@@ -166,7 +166,7 @@ pub fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
     match serde_json::from_slice::<Entry>(payload) {
         Ok(entry) if entry.version == ENTRY_VERSION => Ok(entry),
         Ok(entry) => Err(DecodeError::Version(entry.version)),
-        // A later form may have fields that this build does not know: say so rather than "malformed".
+        // A later version may have fields that this build does not know: say so rather than "malformed".
         Err(error) => match serde_json::from_slice::<VersionOnly>(payload) {
             Ok(found) if found.version != ENTRY_VERSION => Err(DecodeError::Version(found.version)),
             Ok(_) | Err(_) => Err(error.into()),
@@ -180,7 +180,7 @@ const VALUE_VERSION: u8 = 1;
 /// A record of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// The entry that made it what it is.
+    /// The entry that wrote this version.
     pub(super) seq: u64,
     /// Its JSON.
     pub(super) body: Vec<u8>,
@@ -198,7 +198,7 @@ pub(super) fn encode_value(key: &[u8], seq: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Opens the envelope; `None`: it is not what was written under this key.
+/// Opens the envelope; `None`: this was not written under this key.
 pub(super) fn decode_value(key: &[u8], bytes: &[u8]) -> Option<Stored> {
     let (head, rest) = bytes.split_first_chunk::<13>()?;
     let (crc, body) = rest.split_first_chunk::<4>()?;
@@ -217,7 +217,7 @@ fn checksum(key: &[u8], head: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(key), head), body)
 }
 
-/// A place of a content as the value of its key.
+/// The place of a content, as the value of its key.
 pub(super) fn encode_place(place: &Place) -> Vec<u8> {
     let mut out = place.segment.to_be_bytes().to_vec();
     out.extend_from_slice(&place.offset.to_be_bytes());
@@ -225,7 +225,7 @@ pub(super) fn encode_place(place: &Place) -> Vec<u8> {
     out
 }
 
-/// Reads such a value; `None`: it is none.
+/// Reads such a value; `None`: it is not one.
 pub(super) fn decode_place(bytes: &[u8]) -> Option<Place> {
     let (segment, rest) = bytes.split_first_chunk::<8>()?;
     let (offset, rest) = rest.split_first_chunk::<8>()?;
@@ -246,16 +246,16 @@ pub(super) struct Counts {
     pub(super) runs: u64,
 }
 
-/// What the state says of itself.
+/// The state's own metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Meta {
-    /// The last entry that is in it; 0: none.
+    /// The last entry applied to it; 0: none.
     pub(super) applied_seq: u64,
-    /// Its hash: a state of another journal has another.
+    /// Its hash: a state of another journal has a different one.
     pub(super) head: [u8; 32],
     /// How many keys there are besides this one.
     pub(super) keys: u64,
-    /// The sum of what they and their values come to.
+    /// The sum over those keys and their values.
     pub(super) sum: u64,
     pub(super) counts: Counts,
     /// The right edge of the Merkle tree over the entries.

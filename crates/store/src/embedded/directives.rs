@@ -1,7 +1,7 @@
 //! Lists of directives of the approval service, in the order of their age.
 //!
-//! Owns which list a question is answered from: by age, or, for what is still open, by the time until which it is. Not here: single
-//! look-ups (`state`), the keys (`keys`). Invariant: a directive that is over costs nothing to those who ask for open ones.
+//! Owns which list answers a query: by age, or, for open ones, by the time until which they are open. Not here: single look-ups (`state`),
+//! the keys (`keys`). Invariant: a closed directive costs nothing to queries for open ones.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ use super::query::{PAGE, lists_at, order, page_of_ids};
 use super::state::State;
 use super::tree::{Order, Tree};
 
-/// Where a directive stands among the others, by age.
+/// A directive's place among the others, by age.
 type Placed<'a> = (Timestamp, &'a DirectiveId);
 
 /// Directives.
@@ -71,7 +71,7 @@ fn key_of(placed: Placed<'_>) -> Vec<u8> {
     [keys::ordered(created_at).as_slice(), id.as_str().as_bytes()].concat()
 }
 
-/// All that are open after a time, put in order: they are few.
+/// All that are open after a time, sorted: they are few.
 fn open(
     state: &State,
     tree: &Tree,
@@ -81,7 +81,7 @@ fn open(
 ) -> Result<Vec<Directive>, StoreError> {
     let list = |kind| keys::directive_open(query.tenant.as_ref(), kind, None);
     let prefixes: Vec<_> = kinds(query).into_iter().map(list).collect();
-    // What is open until a time is not open at it.
+    // A directive open until a time is no longer open at that time.
     let begin = Timestamp::from_ms(at.as_ms().saturating_add(1));
     let mut place = keys::ordered(begin).to_vec();
     let beyond = if query.newest_first { Ordering::Less } else { Ordering::Greater };
@@ -109,7 +109,7 @@ fn open(
     Ok(found)
 }
 
-/// The directive in a place: eight bytes of time, then its id.
+/// The directive at a place: eight bytes of time, then its id.
 fn directive_id(place: &[u8]) -> Option<DirectiveId> {
     let (_time, id) = place.split_first_chunk::<8>()?;
     DirectiveId::new(std::str::from_utf8(id).ok()?).ok()

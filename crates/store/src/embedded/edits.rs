@@ -1,7 +1,7 @@
-//! Edits: the keys of the state that an entry writes and takes away.
+//! Edits: the keys of the state that an entry writes and removes.
 //!
-//! Owns which lists a record stands in. Not here: the form of the keys (`keys`), the tree. Invariant: the keys of a record follow from
-//! the record alone, so that they are taken away when it moves on.
+//! Owns which lists a record is in. Not here: the form of the keys (`keys`), the tree. Invariant: the keys of a record follow from the
+//! record alone, so that they can be removed when it moves on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,32 +22,32 @@ use super::tree::{Tree, TreeFault};
 use crate::journal::{Place, Placed};
 use crate::rules::Op;
 
-/// Keys with what they are to hold; nothing: the key goes.
+/// Keys with their new values; `None`: the key is removed.
 pub(super) type Edits = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// All that one entry changes.
+/// Everything that one entry changes.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) seq: u64,
     pub(super) ops: Vec<Op>,
-    /// The contents that came with it.
+    /// The contents that came with the entry.
     pub(super) contents: Vec<Placed>,
-    /// The contents that it says are deleted.
+    /// The contents that the entry says are deleted.
     pub(super) deleted: Vec<(TenantId, Digest)>,
-    /// What its events are about.
+    /// The subjects of its events.
     pub(super) subjects: BTreeSet<Subject>,
-    /// What it changes of the messages to people.
+    /// Its changes to the messages for people.
     pub(super) outbox: Option<Box<OutboxChange>>,
 }
 
-/// The edits of some entries, in order, and how many records there are after them.
+/// The edits of some entries, in order, and how many records there are afterwards.
 pub(super) fn edits_of(
     tree: &Tree,
     changes: &[Change],
     mut counts: Counts,
 ) -> Result<(Edits, Counts), TreeFault> {
     let mut edits = Edits::new();
-    // Every call changes several runs: only their last form is written.
+    // Every call changes several runs: only their last version is written.
     let mut runs: HashMap<&RunKey, (u64, &RunRecord)> = HashMap::new();
     for change in changes {
         contents(tree, change, &mut edits)?;
@@ -91,7 +91,7 @@ fn count(op: &Op, counts: &mut Counts) {
     *counter = if is_more { counter.saturating_add(1) } else { counter.saturating_sub(1) };
 }
 
-/// Where the contents of an entry are, and that those it deletes are to be erased.
+/// Records where the contents of an entry are, and that those it deletes are to be erased.
 fn contents(tree: &Tree, change: &Change, edits: &mut Edits) -> Result<(), TreeFault> {
     let mut place = |tenant: &TenantId, digest: Digest, place: Option<Vec<u8>>| {
         let key = keys::content(tenant, digest);
@@ -102,7 +102,7 @@ fn contents(tree: &Tree, change: &Change, edits: &mut Edits) -> Result<(), TreeF
         if held.is_some() || place.is_some() {
             edits.insert(key, place);
         }
-        // A content that is written once more was not what it should be, and most of it may still be there.
+        // A content that is written again was found altered, and most of it may still be there.
         if let Some(held) = held {
             edits.insert(keys::to_erase(&held), Some(HERE.to_vec()));
         }
@@ -128,7 +128,7 @@ fn messages(outbox: &OutboxChange, seq: u64, edits: &mut Edits) -> Result<(), Tr
     Ok(())
 }
 
-/// What the value of a key that has nothing to say but that it is there is.
+/// The value of a key that carries no information but its presence.
 const HERE: &[u8] = &[1];
 
 fn edit(op: &Op, seq: u64, edits: &mut Edits) -> Result<(), TreeFault> {
@@ -160,7 +160,7 @@ fn edit(op: &Op, seq: u64, edits: &mut Edits) -> Result<(), TreeFault> {
             edits.extend(directive_lists(before).map(gone));
             edits.insert(keys::directive(&before.directive_id), None);
         }
-        // Those of all entries are written at once.
+        // Runs of all entries are written together.
         Op::Run(_) => {}
     }
     Ok(())
@@ -190,12 +190,12 @@ fn here(listed: Listed) -> (Vec<u8>, Option<Vec<u8>>) {
     (listed.0, Some(listed.1))
 }
 
-/// A key that has nothing to say but that it is there.
+/// A key that carries no information but its presence.
 fn only(key: Vec<u8>) -> Listed {
     (key, HERE.to_vec())
 }
 
-/// The lists that an effect record stands in, with its tenant.
+/// The lists that contain an effect record, with its tenant.
 fn effect_lists(record: &EffectRecord) -> impl Iterator<Item = Listed> {
     let (code, id) = (keys::effect_code(&record.state), &record.record_id);
     let tenant = || record.scope.tenant.as_str().as_bytes().to_vec();
@@ -206,7 +206,7 @@ fn effect_lists(record: &EffectRecord) -> impl Iterator<Item = Listed> {
     [state, call].into_iter().chain(settled)
 }
 
-/// The lists that an approval stands in.
+/// The lists that contain an approval.
 fn approval_lists(approval: &ApprovalRecord) -> impl Iterator<Item = Listed> {
     let (tenant, code) = (approval.chain.tenant(), keys::approval_code(&approval.state));
     let place = Some((approval.created_at, &approval.approval_id));
@@ -222,7 +222,7 @@ fn approval_lists(approval: &ApprovalRecord) -> impl Iterator<Item = Listed> {
     .map(only)
 }
 
-/// The lists that a directive stands in.
+/// The lists that contain a directive.
 fn directive_lists(directive: &Directive) -> impl Iterator<Item = Listed> {
     let (kind, id) = (directive.kind(), &directive.directive_id);
     let tenants = [None, Some(&directive.tenant)].into_iter();

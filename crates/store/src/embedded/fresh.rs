@@ -1,8 +1,8 @@
-//! Keys that sled does not have yet, and the reading of both as one.
+//! Keys that sled does not have yet, and reading both as one.
 //!
 //! Owns the merging. Why it is needed: for each batch, however small, sled writes its buffer out twice and wakes all its threads, which
-//! costs more than everything else about a commit. So edits are gathered here until there are many. The journal has them: what is lost
-//! with the process is taken over from there at the next start.
+//! costs more than everything else about a commit. So edits are gathered here until there are many. The journal has them too: what is lost
+//! with the process is replayed from there at the next start.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use sled::{Db, IVec};
 
 use super::tree::Order;
 
-/// Keys with what they hold now; nothing: the key is gone.
+/// Keys with their current values; `None`: the key was removed.
 pub(super) type Fresh = BTreeMap<Vec<u8>, Option<IVec>>;
 
-/// A key with what it holds.
+/// A key with its value.
 pub(super) type Pair = sled::Result<(IVec, IVec)>;
 
 type FreshPair<'a> = (&'a Vec<u8>, &'a Option<IVec>);
 
-/// A part of the keys.
+/// A range of the keys.
 #[derive(Debug, Clone)]
 pub(super) struct Span {
     pub(super) from: Bound<Vec<u8>>,
@@ -29,7 +29,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// All keys that begin so.
+    /// All keys with this prefix.
     pub(super) fn of(prefix: &[u8]) -> Self {
         let mut end = prefix.to_vec();
         let mut to = Bound::Unbounded;
@@ -43,13 +43,13 @@ impl Span {
         Self { from: Bound::Included(prefix.to_vec()), to }
     }
 
-    /// All keys behind one.
+    /// All keys after this one.
     pub(super) fn behind(key: &[u8]) -> Self {
         Self { from: Bound::Excluded(key.to_vec()), to: Bound::Unbounded }
     }
 }
 
-/// The keys of a span in order: those of sled, and over them the fresh ones.
+/// The keys of a range in order: those of sled, overlaid with the fresh ones.
 pub(super) struct Pairs<'a> {
     order: Order,
     kept: Peekable<Box<dyn Iterator<Item = Pair>>>,

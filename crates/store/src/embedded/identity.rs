@@ -1,9 +1,9 @@
-//! Which ledger this is, and whether it is an old copy of itself, or a part of one.
+//! Which ledger this is, and whether it is an old or incomplete copy of itself.
 //!
-//! Owns the file `store-id`, the comparison with a head that is known from elsewhere, and the refusal of a copy that is not whole, and of
-//! the empty place of an import that did not come to its end. Not here: the witness and the state, which notice a journal that lost its
-//! end; the copying (`backup`), the importing (`transfer`). Invariants: a ledger keeps its identity in every copy; a copy in which
-//! everything is equally old can only be told by a head that was kept outside of it.
+//! Owns the file `store-id`, the comparison with a head known from elsewhere, and the refusal of an incomplete copy and of the empty target
+//! of an unfinished import. Not here: the witness and the state, which notice a journal that lost its end; the copying (`backup`), the
+//! importing (`transfer`). Invariants: a ledger keeps its identity in every copy; a copy in which everything is equally old can be
+//! recognized only by a head that was kept outside of it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::journal::medium::replace_file;
 use crate::journal::{Journal, JournalError};
 
 const FILE: &str = "store-id";
-/// Stands in a copy until all of it is there.
+/// Exists in a copy until the copy is complete.
 pub(super) const UNFINISHED: &str = "unfinished-copy";
 
-/// The head of the log as it was at some time, from outside of the ledger: a signed checkpoint, a backup's report.
+/// The head of the log at some time, known from outside of the ledger: from a signed checkpoint, or a backup's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownHead {
     /// The last entry at that time.
@@ -30,15 +30,14 @@ pub struct KnownHead {
     pub hash: [u8; 32],
 }
 
-/// Where an import makes its ledger, beside the place where it is to be.
+/// Where an import builds its ledger, next to its target.
 pub(super) fn importing(directory: &Path) -> PathBuf {
     let mut name = directory.as_os_str().to_owned();
     name.push(".importing");
     PathBuf::from(name)
 }
 
-/// Refuses a copy whose making was cut short, and a place into which something was being imported: an empty ledger there would do
-/// everything once more.
+/// Refuses a copy whose making was cut short, and the target of an unfinished import: an empty ledger there would do everything again.
 ///
 /// # Errors
 /// [`OpenError::UnfinishedCopy`], [`OpenError::UnfinishedImport`], or what the operating system answers.
@@ -48,14 +47,14 @@ pub fn check_finished(directory: &Path) -> Result<(), OpenError> {
         return Err(OpenError::UnfinishedCopy { directory: directory.to_owned() });
     }
     let beside = importing(directory);
-    // Beside a ledger it is what is left of an import into the place that was empty then, and stands for nothing.
+    // Next to a ledger it is left over from an import into the target while that was empty, and means nothing.
     if is_there(&beside)? && !is_there(&directory.join(JOURNAL))? {
         return Err(OpenError::UnfinishedImport { directory: directory.to_owned(), beside });
     }
     Ok(())
 }
 
-/// The name of the ledger, as its file, or else the newest snapshot, has it; and whether the file is there.
+/// The name of the ledger, from its file or else from the newest snapshot; and whether the file exists.
 pub(super) fn known_id(
     directory: &Path,
     snapshots: &Snapshots,
@@ -90,14 +89,14 @@ pub(super) fn store_id(
     }
 }
 
-/// A name that no other ledger has.
+/// A new, unique name.
 fn new_id() -> io::Result<String> {
     let mut bytes = [0; 16];
     OsRng.try_fill_bytes(&mut bytes).map_err(io::Error::other)?;
     Ok(format!("ledger_{}", hex::encode(bytes)))
 }
 
-/// Refuses a ledger that does not hold what is known of it.
+/// Refuses a ledger that does not hold the known head.
 pub(super) fn check_known_head(
     config: &EmbeddedConfig,
     journal: &Journal,
@@ -110,7 +109,7 @@ pub(super) fn check_known_head(
     match journal.reader().read(known.seq) {
         Ok(frame) if frame.hash == known.hash => Ok(()),
         Ok(_) => Err(old),
-        // It was archived, and the archive is elsewhere: the journal goes further, and that is all that can be told.
+        // That entry was archived, and the archive is elsewhere: the journal goes further, and no more can be said.
         Err(JournalError::Archived { .. } | JournalError::Absent { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }

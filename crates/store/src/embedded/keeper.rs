@@ -1,8 +1,7 @@
-//! The keeper: one thread that flushes the state, makes snapshots and does what takes long.
+//! The keeper: a thread that flushes the state, makes snapshots and runs long operations.
 //!
-//! Owns when a snapshot is made. Not here: its form (`snapshot`), what is asked of the store from outside (`mod`).
-//! Invariants: the writer never waits for a snapshot, an archive or a backup; where there is too little room they are tried again, any
-//! other failure stops the store.
+//! Owns when a snapshot is made. Not here: its form (`snapshot`), the store's public operations (`mod`). Invariants: the writer never waits
+//! for a snapshot, an archive or a backup; where space is short they are retried, any other failure stops the store.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,18 +20,17 @@ use super::tree::{Tree, TreeFault};
 use crate::journal::medium::Medium;
 use crate::journal::{Base, JournalError, JournalReader};
 
-/// How often what sled holds in memory is given to the operating system. What a crash takes with it is taken over from the journal
-/// again.
+/// How often sled's memory is flushed to the operating system. What a crash loses is replayed from the journal.
 const FLUSH_EVERY: Duration = Duration::from_secs(2);
-/// How often it is looked whether sled does not have much yet.
+/// How often to check whether many keys are waiting for sled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A snapshot is due once as many entries came as a part of the keys: it takes as long as there are keys.
+/// A snapshot is due once the entries since the last one exceed this part of the keys: it takes as long as there are keys.
 const KEYS_PER_ENTRY: u64 = 4;
 
-/// What is asked of the keeper; an error keeps it from going on.
+/// A request to the keeper; an error stops the keeper.
 pub(super) type Command = Box<dyn FnOnce(&mut Keeper) -> Result<(), KeepError> + Send>;
 
-/// What was archived.
+/// The result of archiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Archived {
     /// How many segments were moved.
@@ -52,7 +50,7 @@ pub struct BackupMade {
     pub bytes: u64,
 }
 
-/// Why the keeper could not do it.
+/// Why the keeper failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeepError {
     #[error(transparent)]
@@ -76,7 +74,7 @@ impl KeepError {
         move |source| Self::Io { what, path: path.to_owned(), source }
     }
 
-    /// What the caller is told where nothing is broken, and it can be tried again.
+    /// The error for the caller where nothing is broken and a retry is possible.
     fn is_transient(&self) -> Option<StoreError> {
         let full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
         let is_no_room = match self {
@@ -112,7 +110,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Works until the other end of `commands` is gone.
+    /// Works until the sender of `commands` is dropped.
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
         let mut tended = Instant::now();
         loop {
@@ -145,7 +143,7 @@ impl Keeper {
         self.snapshot_if_due()
     }
 
-    /// Makes a snapshot, if so much has changed since the last one.
+    /// Makes a snapshot if enough has changed since the last one.
     pub(super) fn snapshot_if_due(&mut self) -> Result<(), KeepError> {
         let meta = self.tree.meta();
         let covered = self.snapshots.list()?.last().copied().unwrap_or(0);
@@ -167,7 +165,7 @@ impl Keeper {
         Ok(seq)
     }
 
-    /// Answers, and passes on what keeps the keeper from going on.
+    /// Sends the answer, and returns any error that must stop the keeper.
     pub(super) fn answer<T>(
         &self,
         reply: oneshot::Sender<Result<T, StoreError>>,

@@ -1,7 +1,7 @@
-//! The logs of other stores that a ledger was in before, which it keeps beside its own.
+//! The logs of earlier stores that held this ledger, kept next to its own.
 //!
-//! Owns where they are, and reading them. Not here: how they come here, and go on in exports (`transfer`) and backups (`backup`).
-//! Invariant: what is handed on verifies.
+//! Owns where they are, and reading them. Not here: how they arrive, and how they get into exports (`transfer`) and backups (`backup`).
+//! Invariant: what is passed on verifies.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::transfer::{ExportedLog, TransferError};
 /// Where the logs of another store are kept: one file each, as [`verify_whole`] reads them.
 pub(super) const IMPORTED: &str = "imported";
 
-/// A log of a store that the ledger was in before.
+/// A log of a store that held the ledger earlier.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) file: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Kept {
     pub(super) log: ExportedLog,
 }
 
-/// The logs that are kept beside the own one, verified; named as they were, but for one that has the own one's name.
+/// The logs kept next to the ledger's own, verified; under their own names, except for one that has the same name as the ledger's own log.
 pub(super) fn kept_logs(directory: &Path) -> Result<Vec<Kept>, TransferError> {
     let mut found = Vec::new();
     for file in imported_logs(directory)? {
@@ -61,7 +61,7 @@ pub fn imported_logs(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Hands the entries of a kept log, which was verified, to `visit`.
+/// Passes the entries of a kept, verified log to `visit`.
 pub(super) fn each_kept(
     file: &Path,
     visit: &mut dyn FnMut(ExportLine) -> Result<(), TransferError>,

@@ -62,7 +62,7 @@ pub(super) const SUBJECT: u8 = b'v';
 const READ_TO: u8 = b'w';
 const MESSAGE: u8 = b'y';
 
-/// The states of an effect by name, with their code in keys. Codes are for ever.
+/// The states of an effect by name, with their code in keys. Codes never change.
 pub(super) const EFFECT_STATES: [(&str, u8); 11] = [
     ("claimed", 0),
     ("pending_approval", 1),
@@ -77,7 +77,7 @@ pub(super) const EFFECT_STATES: [(&str, u8); 11] = [
     ("tombstone", 10),
 ];
 
-/// The states of an approval by name, with their code in keys. Codes are for ever.
+/// The states of an approval by name, with their code in keys. Codes never change.
 pub(super) const APPROVAL_STATES: [(&str, u8); 7] = [
     ("pending", 0),
     ("approved", 1),
@@ -95,7 +95,7 @@ fn code_of(table: &[(&str, u8)], name: &str) -> Option<u8> {
     table.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
 }
 
-/// The code of a state: the compiler asks for one where the machine gets another state.
+/// The code of a state: the compiler demands one for every new state.
 pub(super) fn effect_code(state: &EffectState) -> u8 {
     match state {
         EffectState::Claimed { .. } => 0,
@@ -140,7 +140,7 @@ pub(super) fn open_states() -> impl Iterator<Item = (u8, &'static str)> {
     OPEN_STATES.iter().filter_map(|name| Some((effect_state_code(name)?, *name)))
 }
 
-/// Their codes.
+/// The codes of those states.
 pub(super) fn open_codes() -> Vec<u8> {
     open_states().map(|(code, _)| code).collect()
 }
@@ -171,13 +171,13 @@ pub(super) fn call(call_id: &ToolCallId) -> Vec<u8> {
     key(CALL, &[call_id.as_str().as_bytes()])
 }
 
-/// The place in the list of a state at a record, or before all of them.
+/// The position in a state's list at a record, or before all of them.
 pub(super) fn effect_state_at(code: u8, record_id: Option<&RecordId>) -> Vec<u8> {
     let digest = record_id.map(RecordId::digest);
     key(EFFECT_STATE, &[&[code], digest.as_ref().map_or(&[], |digest| digest.as_bytes())])
 }
 
-/// The place in the list that retention looks at, at a record, or before all of them.
+/// The position in the list for retention, at a record, or before all of them.
 pub(super) fn settled_at(code: u8, place: Option<(Timestamp, &RecordId)>) -> Vec<u8> {
     let mut out = key(SETTLED, &[&[code]]);
     if let Some((moved_at, record_id)) = place {
@@ -187,7 +187,7 @@ pub(super) fn settled_at(code: u8, place: Option<(Timestamp, &RecordId)>) -> Vec
     out
 }
 
-/// Times as bytes that are ordered as they are: the sign is turned round.
+/// Times as bytes in the same order: the sign bit is flipped.
 pub(super) fn ordered(at: Timestamp) -> [u8; 8] {
     (at.as_ms() ^ i64::MIN).to_be_bytes()
 }
@@ -221,12 +221,12 @@ pub(super) fn content_of(key: &[u8]) -> Option<(TenantId, Digest)> {
     Some((tenant, Digest::from_bytes(*digest)))
 }
 
-/// That a content is to be erased, by its place as the value of its key has it.
+/// Marks a content as to be erased, by its place as encoded in the value of its key.
 pub(super) fn to_erase(place: &[u8]) -> Vec<u8> {
     key(TO_ERASE, &[place])
 }
 
-/// The place in the list of a subject's entries at an entry, or before all of them.
+/// The position in the list of a subject's entries at an entry, or before all of them.
 pub(super) fn subject(subject: &Subject, seq: Option<u64>) -> Vec<u8> {
     let mut out = key(SUBJECT, &[subject.to_string().as_bytes(), &[0]]);
     out.extend(seq.iter().flat_map(|seq| seq.to_be_bytes()));
@@ -238,13 +238,13 @@ pub(super) fn read_to() -> Vec<u8> {
     vec![READ_TO]
 }
 
-/// A message that waits, or what comes before all of them.
+/// A waiting message, or the position before all of them.
 pub(super) fn message(message: Option<&MessageKey>) -> Vec<u8> {
     let parts = message.map(|key| [key.channel.as_str().as_bytes(), &[0], key.of.as_bytes()]);
     key(MESSAGE, parts.as_ref().map_or(&[], |parts| parts))
 }
 
-/// Whether the key is one of those.
+/// Whether the key is that of a waiting message.
 pub(super) fn is_message(key: &[u8]) -> bool {
     key.first() == Some(&MESSAGE)
 }
@@ -254,7 +254,7 @@ pub(super) fn tile(tile: TileId) -> Vec<u8> {
     key(TILE, &[&[tile.level], &tile.index.to_be_bytes()])
 }
 
-/// The place in the list of a call's approvals, at an approval, or before all of them.
+/// The position in the list of a call's approvals, at an approval, or before all of them.
 pub(super) fn call_approval(call_id: &ToolCallId, place: Option<ApprovalPlace<'_>>) -> Vec<u8> {
     // No call's name has a zero byte, so that one name is never the beginning of another's keys.
     let mut out = key(CALL_APPROVAL, &[call_id.as_str().as_bytes(), &[0]]);
@@ -269,7 +269,7 @@ pub(super) fn approval(approval_id: &ApprovalId) -> Vec<u8> {
     key(APPROVAL, &[approval_id.as_str().as_bytes()])
 }
 
-/// Where an approval stands among the others, oldest first.
+/// An approval's position among the others, oldest first.
 pub(super) type ApprovalPlace<'a> = (Timestamp, &'a ApprovalId);
 
 /// A key in one of the two lists of approvals, in a state, at a place or before all of them.
@@ -291,7 +291,7 @@ pub(super) fn approval_list(
     out
 }
 
-/// A key in the list of approvals of other tenants that ask this one, in a state, at a place or before all of them.
+/// A key in the list of approvals that other tenants ask of this one, in a state, at a place or before all of them.
 pub(super) fn external_list(
     external: &TenantId,
     code: u8,
@@ -327,7 +327,7 @@ pub(super) fn directive(directive_id: &DirectiveId) -> Vec<u8> {
     key(DIRECTIVE, &[directive_id.as_str().as_bytes()])
 }
 
-/// The code of a kind in keys. Codes are for ever.
+/// The code of a kind in keys. Codes never change.
 const fn directive_code(kind: DirectiveKind) -> u8 {
     match kind {
         DirectiveKind::Grant => 0,

@@ -39,7 +39,7 @@ impl EmbeddedStore {
     }
 }
 
-/// The Merkle tree as it stands.
+/// The current Merkle tree.
 type View<'t, 'e> = TreeView<'t, EdgeTiles<'e>>;
 
 #[async_trait]
@@ -109,9 +109,9 @@ impl AuditLog for EmbeddedStore {
     }
 }
 
-/// How many entries are read before others get the processor.
+/// How many entries are read before yielding the processor.
 const LOOK_ENTRIES: u64 = 256;
-/// How long they get it.
+/// How long to pause.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 impl EmbeddedStore {
@@ -141,7 +141,7 @@ fn scrub(state: &State) -> Result<u64, StoreError> {
         match frame {
             Ok(frame) => next = frame.seq.saturating_add(1),
             Err(error @ JournalError::Archived { .. }) => {
-                // It was archived, and taken off the machine, since this began.
+                // It was archived, and taken off the machine, since this check began.
                 let kept = journal.first_kept().map_err(unreadable)?;
                 if kept <= next {
                     return Err(unread(&error));
@@ -168,7 +168,7 @@ fn unread(error: &JournalError) -> StoreError {
     StoreError::Damaged(error.to_string())
 }
 
-/// An entry as others see it.
+/// An entry in the form that callers get.
 pub(crate) fn entry(frame: Frame) -> LogEntry {
     LogEntry {
         seq: frame.seq,

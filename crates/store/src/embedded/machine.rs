@@ -1,8 +1,8 @@
 //! The state machine that the journal's writer runs.
 //!
-//! Owns what is prepared and not yet in the state, and the way of an entry into the state. Not here: the checks (`rules`),
-//! the tree (`tree`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it
-//! is as durable as it asked to be (I6).
+//! Owns what is prepared and not yet in the state, and applying entries to the state. Not here: the checks (`rules`), the tree (`tree`).
+//! Invariant: a commit is decided against everything prepared before it, and readers see it only once it is as durable as it asked to be
+//! (I6).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::rules::{
     Base, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
 };
 
-/// Changes with their entry and the digests of their contents, which the caller's thread has made.
+/// Changes with their entry and the digests of their contents, made on the caller's thread.
 pub(super) struct Request {
     changes: Changes,
     contents: Vec<Content>,
@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-/// Records are always synced before anybody is told; only runs, budgets and events may ask for less.
+/// Records are always synced before anybody is answered; only runs, budgets and events may ask for less.
 fn durability(changes: &Changes) -> Durability {
     let has_records = !changes.effects.is_empty()
         || !changes.approvals.is_empty()
@@ -69,16 +69,16 @@ pub(super) struct Machine {
     state: Arc<State>,
     tree: Arc<Tree>,
     overlay: Overlay,
-    /// How often what is in force has become stricter, with everything that is prepared.
+    /// How often what is in force has become stricter, prepared entries included.
     restriction_version: u64,
-    /// What entries do that are prepared, without the places of their contents.
+    /// The changes of prepared entries, without the places of their contents.
     queue: VecDeque<Change>,
     /// The contents that are to be erased, because durable entries say so.
     to_erase: Vec<Place>,
     on_sync: Option<SyncObserver>,
 }
 
-/// The number of entries that are taken over in one batch: enough to be quick, few enough that readers hardly wait.
+/// How many entries are applied in one batch: enough to be quick, few enough that readers hardly wait.
 const BATCH_ENTRIES: usize = 64;
 
 impl Machine {
@@ -102,7 +102,7 @@ impl Machine {
         Ok(Decided { effects, approvals, directives, runs, ops })
     }
 
-    /// The contents of a request that are not kept already, or not as they were.
+    /// The contents of a request that are not kept yet, or are damaged.
     fn missing(&self, contents: Vec<Content>) -> Result<Vec<Content>, StoreError> {
         let mut missing = Vec::new();
         for content in contents {
@@ -126,7 +126,7 @@ impl Machine {
         }))
     }
 
-    /// Puts what was decided on its way: from here on it counts for everything that is prepared later.
+    /// Adds a decision to what is prepared: later commits are decided against it.
     fn board(&mut self, seq: u64, decided: Decided, changes: Changes) {
         let deleted = changes.forget_content;
         for op in &decided.ops {
@@ -157,11 +157,11 @@ impl Machine {
         self.queue.push_back(Change { seq, ops, contents, deleted, subjects, outbox });
     }
 
-    /// The state has what an entry did.
+    /// The state now contains the changes of an entry.
     fn arrived(&self, change: &Change) {
         for op in &change.ops {
             match op {
-                // Only a record that was absent has come with a claim.
+                // Only a record that was absent had a claim.
                 Op::Effect { before: None, after } => self.state.claims.arrived(&after.record_id),
                 Op::Run(run) => self.state.run_arrived(change.seq, &run.key),
                 Op::Effect { before: Some(_), .. }
@@ -175,7 +175,7 @@ impl Machine {
         self.state.note_directives(&change.ops);
     }
 
-    /// The changes of these entries, which are the next ones in the queue.
+    /// The changes of these entries, which are next in the queue.
     fn take_changes(&mut self, frames: &[AppliedFrame]) -> Result<Vec<Change>, ApplyFailed> {
         let mut changes = Vec::with_capacity(frames.len());
         for frame in frames {
@@ -220,7 +220,7 @@ fn failed(state: &State, fault: &TreeFault) -> ApplyFailed {
     ApplyFailed(fault.to_string())
 }
 
-/// A [`Transaction`] that has come to its end.
+/// A completed [`Transaction`].
 struct Decided {
     effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
@@ -276,7 +276,7 @@ impl Apply for Machine {
     }
 
     fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
-        // Refuses after a fault, on whichever thread it was found.
+        // Refuses after a fault, whichever thread found it.
         drop(self.state.tree()?);
         check_directives(self.restriction_version, out.now(), &request.changes)?;
         let decided = self.decide(&mut request, out.now())?;
@@ -336,7 +336,7 @@ impl From<JournalError> for StoreError {
             | JournalError::Archived { .. }
             | JournalError::Visit { .. }
             | JournalError::Closed => Self::Stopped(error.to_string()),
-            // The bytes may be on the disk all the same, or are there and the state is not.
+            // The bytes may be on the disk all the same, or are there but not applied to the state.
             JournalError::Io { .. } | JournalError::Apply { .. } | JournalError::Unanswered => {
                 Self::Uncertain(error.to_string())
             }

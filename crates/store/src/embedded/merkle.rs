@@ -1,8 +1,8 @@
 //! The Merkle tree over the entries, in tiles that are keys of the state.
 //!
-//! Owns which hashes stand in the state (full tiles of 256) and which in memory (those of the tiles that are not full yet), and proofs.
-//! Not here: what the hashes mean and how proofs are built (`placet_ledger::proof`), signatures (`seal`).
-//! Invariant: no proof is answered that does not lead to the root of the frontier, which goes with every batch.
+//! Owns which hashes are in the state (full tiles of 256) and which in memory (those of the tiles that are not full yet), and proofs. Not
+//! here: what the hashes mean and how proofs are built (`placet_ledger::proof`), signatures (`seal`). Invariant: every proof leads to the
+//! root of the frontier, which is updated with every batch.
 
 use parking_lot::RwLock;
 
@@ -15,7 +15,7 @@ use super::keys;
 use super::tree::{Tree, TreeFault};
 use crate::seal::LogHead;
 
-/// The right edge: what is not in full tiles.
+/// The right edge: the hashes that are in no full tile.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Edge {
     pub(super) frontier: Frontier,
@@ -40,7 +40,7 @@ pub(super) enum MerkleError {
     /// There is no such entry, or the tree is damaged.
     #[error(transparent)]
     View(#[from] ViewError<TreeFault>),
-    /// The tiles do not come to the frontier.
+    /// The tiles do not hash to the frontier.
     #[error("the Merkle tree in the state is damaged: it is rebuilt at the next start")]
     Damaged,
 }
@@ -51,7 +51,7 @@ impl Merkle {
         Self { edge: RwLock::new(Edge::default()) }
     }
 
-    /// The tree as the state has it; `leaves` are the hashes of the entries behind the last full tile.
+    /// The tree of a state; `leaves` are the hashes of the entries after the last full tile.
     pub(super) fn open(tree: &Tree, leaves: &[[u8; 32]]) -> Result<Self, MerkleError> {
         let meta = tree.meta();
         let size = meta.frontier.size();
@@ -74,13 +74,13 @@ impl Merkle {
         Ok(Self { edge: RwLock::new(edge) })
     }
 
-    /// The first entry whose hash is asked for when a tree of this size is opened.
+    /// The first entry whose hash is needed to open a tree of this size.
     pub(super) fn first_leaf(size: u64) -> u64 {
         let full = u64::try_from(TILE_HASHES).unwrap_or(u64::MAX);
         size.saturating_sub(size.checked_rem(full).unwrap_or(0)).saturating_add(1)
     }
 
-    /// Takes entries over by their hashes, and adds the tiles that they fill to the edits. Answers what is to be put in place once the
+    /// Appends entries by their hashes, and adds the tiles that they fill to the edits. Answers the new edge, to be put in place once the
     /// edits are applied.
     pub(super) fn append(
         &self,
@@ -110,18 +110,18 @@ impl Merkle {
         edge
     }
 
-    /// What was appended is in the state now.
+    /// Makes an appended edge current: it is in the state now.
     pub(super) fn put(&self, grown: Edge) {
         *self.edge.write() = grown;
     }
 
-    /// The log as it stands in the state.
+    /// The head of the log in the state.
     pub(super) fn head(&self) -> LogHead {
         let edge = self.edge.read();
         LogHead { head: edge.frontier.head(), chain: edge.last }
     }
 
-    /// Works on the tree as it stands.
+    /// Calls a function with the current tree.
     pub(super) fn view<T>(
         &self,
         tree: &Tree,
@@ -153,7 +153,7 @@ impl Tiles for EdgeTiles<'_> {
     }
 }
 
-/// The hash that a full tile comes to in the level above.
+/// The hash of a full tile in the level above.
 fn root_of_tile(hashes: &[Digest]) -> Option<Digest> {
     let mut row = hashes.to_vec();
     while row.len() > 1 {

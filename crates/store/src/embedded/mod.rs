@@ -1,17 +1,16 @@
 //! The embedded store: the ledger's [`Store`] kept by the journal (truth) and sled (state), for one node.
 //!
 //! Owns the data folder: `journal/` (the chain of entries, one for each commit, and the contents that they name), `state/` (sled: every
-//! record as it is, the lists they stand in, where each content is, and the Merkle tree over the entries; rebuilt from a snapshot and
-//! the journal whenever it is not believed), `snapshots/` (the state as it was at an entry), `archive/` (old segments, on request),
+//! record's current version, the lists that contain it, where each content is, and the Merkle tree over the entries; rebuilt from a
+//! snapshot and the journal whenever it is not trusted), `snapshots/` (the state as of an entry), `archive/` (old segments, on request),
 //! `store-id`, `trusted`. Not here: what a record means (`placet-ledger`), the bytes of the journal ([`crate::journal`]).
 //!
-//! Invariants: an acknowledged commit survives `kill -9` (and a power cut, as far as `fdatasync` is honest); readers see only
-//! what is as durable as it asked to be, and claims; the state is never believed where the journal knows better; after the
-//! first fault nothing is answered and [`EmbeddedStore::died`] says so.
+//! Invariants: an acknowledged commit survives `kill -9` (and a power cut, as far as `fdatasync` is honest); readers see only what is as
+//! durable as it asked to be, and claims; the journal overrides the state; after the first fault nothing is answered and
+//! [`EmbeddedStore::died`] says so.
 //!
-//! Look-ups read the state on the caller's thread: they are in memory, or a page away, and handing them to another
-//! thread would cost more than they do. Lists and large contents can take longer and go to blocking threads, so the store needs a
-//! runtime.
+//! Look-ups read the state on the caller's thread: they are in memory, or a page away, and handing them to another thread would cost more
+//! than the look-up. Lists and large contents can take longer and go to blocking threads, so the store needs a runtime.
 
 mod archive;
 mod backup;
@@ -93,23 +92,23 @@ const SNAPSHOT_ENTRIES: u64 = 100_000;
 pub struct EmbeddedConfig {
     /// The data folder, made where it is missing.
     pub directory: PathBuf,
-    /// The size in which segments of the journal are allocated.
+    /// The allocation size of the journal's segments.
     pub segment_bytes: u64,
     /// Below this much free space new work is refused, so that work in hand can still be completed.
     pub free_space_watermark_bytes: u64,
     /// The memory that the state may use for its pages.
     pub state_cache_bytes: u64,
-    /// After how many entries a snapshot is made at the earliest; of a large state, after as many as a quarter of its keys.
+    /// After how many entries a snapshot is made at the earliest; for a large state, after as many as a quarter of its keys.
     pub snapshot_entries: u64,
     /// Where old segments of the journal are moved to on request; without it the folder `archive` beside the journal's.
     pub archive: Option<PathBuf>,
-    /// A head of the log that is known from elsewhere: a ledger that does not hold it is an old copy, and is refused.
+    /// A head of the log known from elsewhere: a ledger that does not hold it is an old copy, and is refused.
     pub known_head: Option<KnownHead>,
-    /// Who is told of every sync of the journal.
+    /// Called at every sync of the journal.
     pub on_sync: Option<SyncObserver>,
-    /// Who is told how far a check or a rebuild has come.
+    /// Receives the progress of a check or a rebuild.
     pub progress: Progress,
-    /// The file operations of journal and snapshots; the real ones but in tests.
+    /// The file operations of journal and snapshots; real ones except in tests.
     pub medium: Arc<dyn Medium>,
 }
 
@@ -132,8 +131,8 @@ impl EmbeddedConfig {
     }
 }
 
-/// Is told of every sync of the journal: how many entries it made durable, and how long it took. It is called on the writer's
-/// thread and must not wait for anything.
+/// Called at every sync of the journal, with how many entries it made durable, and how long it took. It runs on the writer's thread and
+/// must not block.
 #[derive(Clone)]
 pub struct SyncObserver(Arc<dyn Fn(u32, Duration) + Send + Sync>);
 
@@ -162,11 +161,11 @@ pub struct EmbeddedStore {
     keeper: Mutex<Option<KeeperThread>>,
     store_id: String,
     directory: PathBuf,
-    /// Below this much free space there is none for new work.
+    /// Below this much free space new work is refused.
     watermark_bytes: u64,
 }
 
-/// The thread that keeps the state, makes snapshots and backups; ends when `commands` is dropped.
+/// The thread that flushes the state, makes snapshots and backups; ends when `commands` is dropped.
 struct KeeperThread {
     commands: mpsc::SyncSender<Command>,
     thread: JoinHandle<()>,
@@ -182,8 +181,7 @@ impl fmt::Debug for EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Takes the folder, verifies the journal, brings the state up to it and starts the writer. Blocks; with a large journal for
-    /// some time.
+    /// Locks the folder, verifies the journal, brings the state up to it and starts the writer. Blocks; with a large journal for some time.
     ///
     /// # Errors
     /// [`OpenError`]: the folder is in use (with its holder's process number), the journal is damaged or an old copy, or the
@@ -221,7 +219,7 @@ impl EmbeddedStore {
         &self.store_id
     }
 
-    /// Makes a snapshot of the state, from which a later start can rebuild it; answers the entry that it is of.
+    /// Makes a snapshot of the state, from which a later start can rebuild it; answers the snapshot's last entry.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] when there is no room for it; [`StoreError::Stopped`] when the store has failed.
@@ -229,7 +227,7 @@ impl EmbeddedStore {
         self.ask(Keeper::snapshot).await
     }
 
-    /// The same, if so much has changed since the last one that it is due. They are made without being asked for, too.
+    /// Makes a snapshot if enough has changed since the last one. The store also does this by itself.
     ///
     /// # Errors
     /// As [`EmbeddedStore::snapshot`].
@@ -282,8 +280,7 @@ impl EmbeddedStore {
         answer.await.unwrap_or_else(|_ended| Err(gone()))
     }
 
-    /// Waits until the store has failed, and answers why: the process must end and recover then. Never ends after an orderly
-    /// close.
+    /// Waits until the store has failed, and answers why: the process must end and recover then. Pending forever after an orderly close.
     pub fn died(&self) -> impl Future<Output = String> + Send + 'static + use<> {
         let mut watch = self.watch.clone();
         let mut health = self.state.health.subscribe();

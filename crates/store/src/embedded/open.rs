@@ -1,8 +1,8 @@
-//! Start-up: the journal verified, the state believed or rebuilt, and brought up to the journal.
+//! Start-up: verifies the journal, then checks or rebuilds the state and brings it up to the journal.
 //!
-//! Owns the order of start-up. Not here: the bytes of the journal, how an entry gets into the state (`replay`).
-//! Invariants: nothing is served before the state agrees with the journal; a state that does not is set aside, never deleted
-//! first; everything is looked at and changed only by the process that holds the journal's lock.
+//! Owns the order of start-up. Not here: the bytes of the journal, how an entry gets into the state (`replay`). Invariants: nothing is
+//! served before the state agrees with the journal; a state that does not is set aside, not deleted, before a new one is made; only the
+//! process that holds the journal's lock reads or changes anything.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,17 +38,17 @@ pub enum OpenError {
     /// The state cannot be opened, nor rebuilt.
     #[error("the state cannot be built: {0}")]
     State(String),
-    /// The state has to be rebuilt, and entries that it was made of are neither here nor in a snapshot.
+    /// The state has to be rebuilt, and entries that it needs are neither here nor in a snapshot.
     #[error(
         "the state has to be rebuilt ({why}), and the entries before entry {first_seq} are neither in a snapshot nor at hand: put the archive back"
     )]
     NoGround {
-        /// Why it is not believed.
+        /// Why it is not trusted.
         why: String,
         /// The first entry that is here.
         first_seq: u64,
     },
-    /// The ledger is an older copy than the one that is known from elsewhere.
+    /// The ledger is older than the head known from elsewhere.
     #[error(
         "this is an old copy of the ledger: entry {known_seq} is known from elsewhere, and it is not the one that is here"
     )]
@@ -56,7 +56,7 @@ pub enum OpenError {
         /// The entry that is known.
         known_seq: u64,
     },
-    /// It is a backup whose making was cut short: a part of it may be missing, and nothing in it would say so.
+    /// It is an unfinished backup: a part of it may be missing, and nothing in it would say so.
     #[error(
         "`{}` is a backup that was not finished: make another one, and remove it",
         .directory.display()
@@ -65,7 +65,7 @@ pub enum OpenError {
         /// The folder.
         directory: PathBuf,
     },
-    /// There is no ledger yet, and one was being imported: whatever that one did would be done once more by an empty one.
+    /// An import into this place is unfinished, and there is no ledger yet: an empty one would repeat everything the imported one did.
     #[error(
         "an import into `{}` was cut short, or is still under way: run it again, or remove `{}`",
         .directory.display(),
@@ -74,7 +74,7 @@ pub enum OpenError {
     UnfinishedImport {
         /// Where the ledger was to be.
         directory: PathBuf,
-        /// What there is of it.
+        /// The unfinished ledger.
         beside: PathBuf,
     },
     /// A folder cannot be made, listed or renamed.
@@ -118,7 +118,7 @@ pub enum StateFate {
 pub struct RecoveryReport {
     /// How many entries the journal has.
     pub frames: u64,
-    /// The entry up to which a snapshot was believed where the state was rebuilt; 0: none.
+    /// The last entry of the snapshot that the state was rebuilt from; 0: none.
     pub snapshot_seq: u64,
     /// How many bytes of an interrupted append were cut off.
     pub torn_bytes: u64,
@@ -128,7 +128,7 @@ pub struct RecoveryReport {
     pub head: [u8; 32],
     /// What became of the state.
     pub state: StateFate,
-    /// How many entries the state had to take over.
+    /// How many entries the state lacked.
     pub replayed: u64,
     /// Effect records.
     pub effects: u64,
@@ -140,7 +140,7 @@ pub struct RecoveryReport {
     pub open: BTreeMap<&'static str, u64>,
     /// How long verifying the journal took.
     pub journal_took: Duration,
-    /// How long the state took.
+    /// How long checking or rebuilding the state took.
     pub state_took: Duration,
 }
 
@@ -154,7 +154,7 @@ pub(super) struct Opened {
     pub(super) report: RecoveryReport,
 }
 
-/// The names of what is in the data folder.
+/// The names in the data folder.
 pub(super) const JOURNAL: &str = "journal";
 pub(super) const STATE: &str = "state";
 
@@ -201,7 +201,7 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     erase(&tree, &mut journal, &base)?;
     let (frames, head) = journal.head();
     let Counts { effects, approvals, runs, .. } = tree.meta().counts;
-    // A new store has no state to be missed.
+    // A new store has no state that could be missing.
     let is_new = start.why.is_none() || (frames == 0 && rebuild.is_none());
     let state = match start.why {
         Some(why) if !is_new => StateFate::Rebuilt { why },
@@ -225,15 +225,15 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     Ok(Opened { journal, tree, merkle, base, store_id, report })
 }
 
-/// A start under way.
+/// A start in progress.
 struct Start<'a> {
     config: &'a EmbeddedConfig,
     store_id: &'a str,
     snapshots: Snapshots,
     folder: PathBuf,
-    /// Why the state that was there is not believed, if it is not.
+    /// Why the state found is not trusted, if it is not.
     why: Option<String>,
-    /// The furthest entry that the state or a snapshot knew, believed or not.
+    /// The last entry that the state or a snapshot knew, trusted or not.
     known_seq: u64,
     snapshot_seq: u64,
 }
@@ -251,7 +251,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// The state that is there, unless it is not believed.
+    /// The existing state, unless it is not trusted.
     fn look(&mut self, rebuild: Option<&str>) -> Result<Option<Tree>, OpenError> {
         self.known_seq = self.snapshots.list().map_err(of_snapshot)?.last().copied().unwrap_or(0);
         let io = OpenError::io("look for the state in", &self.config.directory);
@@ -265,7 +265,7 @@ impl<'a> Start<'a> {
         if self.why.is_none() {
             self.begin()?;
         }
-        // It is opened all the same: it may know that the journal has forgotten.
+        // It is opened all the same: it may know of entries that the journal has lost.
         let tree = match self.open_tree().map_err(|fault| self.doubt(fault)) {
             Ok(tree) => tree,
             Err(Doubt::Stop(error)) => return Err(error),
@@ -278,7 +278,7 @@ impl<'a> Start<'a> {
         Ok(Some(tree).filter(|_| self.why.is_none()))
     }
 
-    /// A state is in use from here on that is believed, or made by this process: one that is not stays so until it is set aside.
+    /// Marks the state as in use, once it is trusted or made by this process; a distrusted one stays so until it is set aside.
     fn begin(&self) -> Result<(), OpenError> {
         let directory = &self.config.directory;
         trust::begin(directory).map_err(OpenError::io("write to the folder", directory))
@@ -288,8 +288,7 @@ impl<'a> Start<'a> {
         Tree::open(&self.folder, self.config.state_cache_bytes)
     }
 
-    /// Opens the journal, verifying what the state does not cover: from the segment of the entry that it goes up to, or that the
-    /// newest snapshot does.
+    /// Opens the journal, verifying what the state does not cover: from the segment of the state's last entry, or of the oldest snapshot's.
     fn open_journal(
         &self,
         lock: Lock,
@@ -305,8 +304,8 @@ impl<'a> Start<'a> {
         Ok((recovered.journal, recovered.report.torn_bytes, recovered.base))
     }
 
-    /// State and snapshots follow durable entries only: one that goes further proves that an older copy of the journal was put in place, and
-    /// what is missing may have had its effect. Only a rebuild that was asked for goes on from there.
+    /// State and snapshots only contain durable entries: one that goes further than the journal proves that the journal is an older copy,
+    /// and the missing entries may have had effects. Only a requested rebuild continues from there.
     fn refuse_a_forgetful_journal(
         &self,
         journal: &Journal,
@@ -319,7 +318,7 @@ impl<'a> Start<'a> {
         Err(JournalError::Forgotten { witness_seq: self.known_seq, found_seq }.into())
     }
 
-    /// The state with its Merkle tree, if it is what the journal's entries come to.
+    /// The state with its Merkle tree, if it agrees with the journal's entries.
     fn believe(
         &mut self,
         tree: Tree,
@@ -336,7 +335,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// The Merkle tree of a state that is what the journal's entries come to.
+    /// The Merkle tree of a state that agrees with the journal's entries.
     fn check(&self, tree: &Tree, journal: &Journal, base: &Base) -> Result<Merkle, Doubt> {
         if let Some(why) = tree.check().map_err(|fault| self.doubt(fault))? {
             return Err(Doubt::Why(why));
@@ -352,7 +351,7 @@ impl<'a> Start<'a> {
         })
     }
 
-    /// What a fault of the tree says of it: what the operating system refuses says nothing.
+    /// What a fault of the tree says about the state: an error of the operating system says nothing.
     fn doubt(&self, fault: TreeFault) -> Doubt {
         match fault {
             TreeFault::Refused(error) => {
@@ -366,7 +365,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Makes the state from the newest snapshot that can be believed, or from nothing; what follows comes from the journal.
+    /// Builds the state from the newest sound snapshot, or from nothing; the rest comes from the journal.
     fn rebuild(&mut self, journal: &Journal, base: &Base) -> Result<(Tree, Merkle), OpenError> {
         let why = self.why.clone().unwrap_or_default();
         if journal.head().0 > 0 {
@@ -377,7 +376,7 @@ impl<'a> Start<'a> {
         let (last_seq, _) = journal.head();
         for seq in self.snapshots.list().map_err(of_snapshot)?.into_iter().rev() {
             if seq > last_seq {
-                // The rebuild was asked for: what the journal has forgotten is given up.
+                // The rebuild was requested: what the journal has lost is given up.
                 self.snapshots.set_aside(seq).map_err(of_snapshot)?;
                 continue;
             }
@@ -430,7 +429,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Whether a state's last entry is the journal's, or, archived, the one that the journal goes on from.
+/// Whether a state's last entry is in the journal or, archived, the one before the journal's first.
 fn is_of(meta: &Meta, journal: &Journal, base: &Base) -> Result<bool, OpenError> {
     let head = match meta.applied_seq {
         0 => return Ok(base.first_seq <= 1),
@@ -449,16 +448,16 @@ pub(super) fn is_at_hand(files: &SegmentFiles, base: &Base) -> bool {
     (1..base.segment).all(|number| files.open_read(number).is_ok())
 }
 
-/// Where a state is put that is not believed.
+/// The name prefix of a distrusted state that was set aside.
 const DAMAGED: &str = "state.damaged-";
 const DAMAGED_KEPT: usize = 1;
 
 /// Why a state is not used.
 #[derive(Debug)]
 enum Doubt {
-    /// It is not what it should be: it is made again.
+    /// It is not what it should be: it is rebuilt.
     Why(String),
-    /// It may be sound, and cannot be looked at.
+    /// It may be sound, and cannot be read.
     Stop(OpenError),
 }
 
@@ -468,7 +467,7 @@ impl<E: Into<OpenError>> From<E> for Doubt {
     }
 }
 
-/// The hashes of the last entries that a tree over `size` entries has in no full tile.
+/// The hashes of the last entries that are in no full tile of a tree over `size` entries.
 pub(super) fn leaves(
     journal: &JournalReader,
     base: &Base,
@@ -485,14 +484,14 @@ pub(super) fn leaves(
     Ok(leaves)
 }
 
-/// Those hashes of entries that were archived which a tree over `size` entries has in no full tile.
+/// Those of them that belong to archived entries.
 pub(super) fn leaves_of(base: &Base, size: u64) -> Vec<[u8; 32]> {
     let archived = base.first_seq.saturating_sub(1);
     let is_same_tile = Merkle::first_leaf(size) == Merkle::first_leaf(archived);
     if is_same_tile { base.leaves.clone() } else { Vec::new() }
 }
 
-/// Takes the entries over that are not in the state; answers how many that were.
+/// Applies the entries that are not in the state; answers how many.
 pub(super) fn catch_up(
     tree: &Tree,
     merkle: &Merkle,
@@ -510,7 +509,7 @@ pub(super) fn catch_up(
     Ok(replay.last_seq().saturating_add(1).saturating_sub(first))
 }
 
-/// Erases contents of which entries say that they are deleted, should the end of the process have come between.
+/// Erases contents that entries say are deleted, in case the process ended in between.
 fn erase(tree: &Tree, journal: &mut Journal, base: &Base) -> Result<(), OpenError> {
     let mut places: Vec<Place> = Vec::new();
     let list = List { prefix: vec![keys::TO_ERASE], after: None };

@@ -1,7 +1,7 @@
 //! Records that are prepared and not yet in the state.
 //!
-//! Owns what new changes are decided against besides the state. Not here: the checks (`rules`), the tree.
-//! Invariant: a commit is decided against everything prepared before it.
+//! Owns the records, besides the state, that new changes are decided against. Not here: the checks (`rules`), the tree. Invariant: a commit
+//! is decided against everything prepared before it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +13,7 @@ use placet_ledger::record::EffectRecord;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
-/// What is prepared of one kind, each with the entry that does it; nothing: it is gone.
+/// The prepared values of one kind, each with its entry; `None`: removed.
 #[derive(Debug)]
 pub(super) struct Prepared<K, V>(HashMap<K, (u64, Option<V>)>);
 
@@ -24,12 +24,12 @@ impl<K, V> Default for Prepared<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Prepared<K, V> {
-    /// What is prepared under a key; nothing: the state has to be asked.
+    /// The prepared value of a key; `None`: look in the state.
     pub(super) fn get(&self, key: &K) -> Option<Option<V>> {
         self.0.get(key).map(|(_, value)| value.clone())
     }
 
-    /// Entry `seq` does this.
+    /// Records the change that entry `seq` makes.
     pub(super) fn put(&mut self, seq: u64, key: K, value: Option<V>) {
         self.0.insert(key, (seq, value));
     }
@@ -40,13 +40,13 @@ impl<K: Eq + Hash, V: Clone> Prepared<K, V> {
     }
 }
 
-/// What is prepared.
+/// Everything prepared.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     pub(super) effects: Prepared<RecordId, Arc<EffectRecord>>,
     pub(super) approvals: Prepared<ApprovalId, Arc<ApprovalRecord>>,
     pub(super) directives: Prepared<DirectiveId, Arc<Directive>>,
-    /// Contents that come, or go.
+    /// Contents added or deleted.
     pub(super) contents: Prepared<(TenantId, Digest), ()>,
 }
 

@@ -1,7 +1,7 @@
 //! Lists: effects in the order of their records (or, for retention, of their age), approvals by age.
 //!
-//! Owns paging and filters. Not here: single look-ups (`state`), the directives (`directives`). Invariants: what is listed is durable,
-//! and it fits the question when it is answered, though it moved while the list was read; the writer waits for no more than one page.
+//! Owns paging and filters. Not here: single look-ups (`state`), the directives (`directives`). Invariants: what is listed is durable, and
+//! matches the query when it is answered, though it moved while the list was read; the writer waits for no more than one page.
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::outbox::Outbox;
@@ -16,15 +16,15 @@ use super::state::State;
 use super::tree::{List, Order, Tree, TreeFault};
 use super::{keys, read};
 
-/// How many identifiers are gathered in one go.
+/// How many identifiers are gathered at a time.
 pub(super) const PAGE: usize = 256;
-/// How many keys are looked at in one go, fitting or not: no batch is taken over meanwhile.
+/// How many keys are read at a time, matching or not: no batch is applied meanwhile.
 const LOOKED_AT_MAX: usize = 4096;
 
 /// A part of a list.
 pub(super) struct Page<T> {
     pub(super) found: Vec<T>,
-    /// Where to go on; `None`: this was the end.
+    /// Where to continue; `None`: this was the end.
     pub(super) next: Option<Vec<u8>>,
 }
 
@@ -68,13 +68,13 @@ fn fits(state: &State, query: &EffectQuery, record: &EffectRecord) -> bool {
         && query.settled_before.is_none_or(|before| record.is_past_retention(before))
 }
 
-/// The place in the lists behind which to begin.
+/// The place in the lists after which to begin.
 fn start(state: &State, tree: &Tree, query: &EffectQuery) -> Result<Option<Vec<u8>>, StoreError> {
     let Some(after) = &query.after else { return Ok(None) };
     let digest = after.digest().as_bytes().to_vec();
     let Some(before) = query.settled_before else { return Ok(Some(digest)) };
-    // By age: the record says where it stands. One that has moved on, or gone, since it was listed leaves no trace of where it stood,
-    // and what is listed from the beginning then is what has not moved on.
+    // By age: the record says where it stood. If it has moved on or is gone since it was listed, its place is unknown; listing then begins
+    // again, with the records that have not moved on.
     let record = state.effect(tree, after)?.filter(|record| {
         keys::is_settled_code(keys::effect_code(&record.state))
             && query.state.as_deref().is_none_or(|wanted| record.state.name() == wanted)
@@ -116,13 +116,13 @@ fn page_of_effects(
     Ok(page)
 }
 
-/// The lists with these prefixes, behind a place.
+/// The lists with these prefixes, after a place.
 pub(super) fn lists_at(prefixes: &[Vec<u8>], place: Option<&[u8]>) -> Vec<List> {
     let list = |prefix: &Vec<u8>| List { prefix: prefix.clone(), after: place.map(<[u8]>::to_vec) };
     prefixes.iter().map(list).collect()
 }
 
-/// In which order a list is asked for.
+/// The order of a list.
 pub(super) const fn order(newest_first: bool) -> Order {
     if newest_first { Order::Descending } else { Order::Ascending }
 }
@@ -233,7 +233,7 @@ pub(super) fn page_of_ids(
     Ok(page)
 }
 
-/// The lists to look in: that of one state, all, or (a state that there is not) none.
+/// The lists to read: that of one state, all, or (for an unknown state) none.
 fn codes(
     state: Option<&str>,
     one: impl Fn(&str) -> Option<u8>,

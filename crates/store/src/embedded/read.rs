@@ -1,6 +1,6 @@
 //! Records read from the state.
 //!
-//! Owns the way from a key to a record. Invariant: a record is read from a value that verifies, or is an error.
+//! Owns the path from a key to a record. Invariant: a record is read from a value that verifies, or is an error.
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;

@@ -1,7 +1,7 @@
-//! Entries of the journal taken over into the state.
+//! Entries of the journal applied to the state.
 //!
-//! Owns the way of an entry that is in the journal into a state that has not seen it. The records are made of it by the same rules as
-//! when it was written; what was refused then is not in it. Invariant: a state is the same however it was made.
+//! Owns applying journal entries to a state that lacks them. The records are derived by the same rules as when the entry was written; what
+//! was refused then is not in it. Invariant: a state is the same however it was built.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use super::tree::{Tree, TreeFault};
 use crate::journal::{Frame, VisitError};
 use crate::rules::{Base, Claimants, Op, Rules, Transaction};
 
-/// After how many entries what they come to is put into the state.
+/// After how many entries their edits are written to the state.
 const BATCH_ENTRIES: usize = 256;
 
-/// Takes entries over, in order.
+/// Applies entries, in order.
 pub(super) struct Replay<'a> {
     tree: &'a Tree,
     merkle: &'a Merkle,
@@ -37,24 +37,24 @@ pub(super) struct Replay<'a> {
     changes: Vec<Change>,
     hashes: Vec<[u8; 32]>,
     last_seq: u64,
-    /// Where moves that the machines do not know are noted; elsewhere they are believed, since they were checked when they were written.
+    /// Collects transitions that the state machines do not allow; without it they are trusted, since they were checked when written.
     judge: Option<&'a mut Judge>,
 }
 
-/// The moves of the records, looked at once more.
+/// Transitions of the records, checked again.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     /// How many there were.
     pub(super) moves: u64,
-    /// The first that the machines do not know.
+    /// The first illegal ones.
     pub(super) illegal: Vec<String>,
 }
 
-/// How many illegal moves are listed.
+/// How many illegal transitions are listed.
 const LISTED_MAX: usize = 100;
 
 impl<'a> Replay<'a> {
-    /// Goes on from what is in the tree.
+    /// Continues from what is in the tree.
     pub(super) fn new(tree: &'a Tree, merkle: &'a Merkle, judge: Option<&'a mut Judge>) -> Self {
         let last_seq = tree.meta().applied_seq;
         Self {
@@ -69,7 +69,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Takes an entry over, unless it is in the state already.
+    /// Applies an entry, unless it is in the state already.
     pub(super) fn take(&mut self, frame: &Frame) -> Result<(), VisitError> {
         if frame.seq <= self.last_seq {
             return Ok(());
@@ -95,7 +95,7 @@ impl<'a> Replay<'a> {
         if self.changes.len() >= BATCH_ENTRIES { Ok(self.flush()?) } else { Ok(()) }
     }
 
-    /// Puts what was taken over into the state.
+    /// Writes the pending edits to the state.
     pub(super) fn flush(&mut self) -> Result<(), TreeFault> {
         let Some(head) = self.hashes.last().copied() else { return Ok(()) };
         let (mut edits, counts) = edits_of(self.tree, &self.changes, self.tree.meta().counts)?;
@@ -112,7 +112,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Whether a content is kept, as far as entries were taken over.
+    /// Whether a content is kept, according to the entries applied.
     pub(super) fn has_content(&self, tenant: &TenantId, digest: Digest) -> Result<bool, TreeFault> {
         match self.overlay.contents.get(&(tenant.clone(), digest)) {
             Some(prepared) => Ok(prepared.is_some()),
@@ -120,7 +120,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The last entry that was taken over.
+    /// The last entry that was applied.
     pub(super) fn last_seq(&self) -> u64 {
         self.last_seq
     }
@@ -154,13 +154,13 @@ impl<'a> Replay<'a> {
         Ok(ops)
     }
 
-    /// What is wrong with the moves of an entry, where they are looked at once more.
+    /// What is wrong with the transitions of an entry, where they are checked again.
     fn illegal(&mut self, frame: &Frame, changes: &Changes, imported: bool) -> Option<String> {
         let moves = changes.effects.len().saturating_add(changes.approvals.len());
         let moves = u64::try_from(moves).unwrap_or(u64::MAX);
         let judge = self.judge.as_mut()?;
         judge.moves = judge.moves.saturating_add(moves);
-        // What was taken over was checked where it came from.
+        // An imported entry was checked where it came from.
         if imported {
             return None;
         }

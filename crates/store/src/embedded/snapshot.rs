@@ -1,7 +1,8 @@
-//! Snapshots: the state as it stood at an entry, in files.
+//! Snapshots: the state as of an entry, in files.
 //!
 //! Owns the form of a snapshot, writing one while the state goes on changing, and filling an empty state from one. Not here: when one is
-//! made (`keeper`), what follows it (`replay`). Invariant: a snapshot is believed only once all of it was read and its digest verifies.
+//! made (`keeper`), replaying later entries (`replay`). Invariant: a snapshot is trusted only once all of it was read and its digest
+//! verifies.
 //!
 //! ```text
 //! snapshots/<number of the entry>.snapshot:
@@ -28,12 +29,12 @@ pub(super) const SNAPSHOTS: &str = "snapshots";
 const EXTENSION: &str = "snapshot";
 const MAGIC: [u8; 8] = *b"PLSNAP\x00\x01";
 const END: [u8; 8] = [0xFF; 8];
-/// How many keys are copied in one go: nothing is applied meanwhile.
+/// How many keys are copied at a time: no entry is applied meanwhile.
 const COPIED_KEYS: usize = 512;
 const BUFFER_BYTES: usize = 1 << 20;
 /// How many are kept.
 const KEPT: usize = 2;
-/// No key and no value is longer; a greater length is damage.
+/// No key or value is longer; a greater length is damage.
 const LENGTH_MAX: usize = 64 << 20;
 
 /// Why there is no snapshot.
@@ -86,7 +87,7 @@ impl Snapshots {
         self.directory.join(format!("{seq:020}.{EXTENSION}"))
     }
 
-    /// Writes the state as it is now, and removes the oldest snapshots. Answers the entry that it is of.
+    /// Writes the state as it is now, and removes the oldest snapshots. Answers the snapshot's last entry.
     pub(super) fn write(&self, tree: &Tree, store_id: &str) -> Result<u64, SnapshotError> {
         let made = self.medium.create_dir(&self.directory);
         made.map_err(SnapshotError::io("make the folder", &self.directory))?;
@@ -96,7 +97,7 @@ impl Snapshots {
         let written = self.write_file(tree, &meta, store_id, &path);
         if written.is_err() {
             tree.end_copy();
-            // Where there is no room, what was written takes some.
+            // Where there is no room, the unfinished file takes some.
             if let Err(error) = self.medium.remove(&beside(&path)) {
                 tracing::debug!(%error, "an unfinished snapshot could not be removed");
             }
@@ -110,14 +111,14 @@ impl Snapshots {
         Ok(meta.applied_seq)
     }
 
-    /// Sets a snapshot aside that is none of this journal's state: it does not count as one from here on.
+    /// Sets aside a snapshot that does not belong to this journal's state: it no longer counts as one.
     pub(super) fn set_aside(&self, seq: u64) -> Result<(), SnapshotError> {
         let path = self.path(seq);
         let renamed = self.medium.rename(&path, &path.with_extension("damaged"));
         renamed.map_err(SnapshotError::io("set aside", &path))
     }
 
-    /// Removes what a process that was killed left of a snapshot: each is as large as the state.
+    /// Removes the unfinished snapshot of a killed process: each is as large as the state.
     fn remove_unfinished(&self) -> Result<(), SnapshotError> {
         let names = self.medium.list(&self.directory);
         let names = names.map_err(SnapshotError::io("list the folder", &self.directory))?;
@@ -183,7 +184,7 @@ impl Snapshots {
         Ok(tree.begin_with(meta)?)
     }
 
-    /// The newest snapshot that can be believed. Those that cannot are set aside: they do not count as covering anything.
+    /// The newest sound snapshot. Damaged ones are set aside: they do not count as covering anything.
     pub(super) fn newest_sound(&self, store_id: &str) -> Result<Option<u64>, SnapshotError> {
         while let Some(seq) = self.list()?.last().copied() {
             let mut leave_out = |pairs: &mut Pairs| {
@@ -202,7 +203,7 @@ impl Snapshots {
         Ok(None)
     }
 
-    /// Reads the snapshot of an entry to its end, and hands its keys on in parts: they are good only if this succeeds. Answers how far it
+    /// Reads the snapshot of an entry to its end, and passes its keys on in parts: they are good only if this succeeds. Answers how far it
     /// goes.
     fn read(
         &self,
@@ -294,7 +295,7 @@ impl Writer<'_> {
     }
 }
 
-/// A file, read from its beginning on.
+/// A file, read from its beginning.
 struct FileReader {
     file: Box<dyn MediumFile>,
     at: u64,
@@ -314,7 +315,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next bytes; nothing where there are not so many.
+    /// The next bytes; `None` where there are too few.
     fn take(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; count];
         match self.input.read_exact(&mut bytes) {
@@ -327,7 +328,7 @@ impl Reader {
         }
     }
 
-    /// Whether what is left is the digest of what was taken.
+    /// Whether the rest is the digest of what was read.
     fn ends_with_digest(&mut self) -> io::Result<bool> {
         let expected: [u8; 32] = self.hasher.clone().finalize().into();
         let (most, mut found) = (to_u64(expected.len()).saturating_add(1), Vec::new());

@@ -1,7 +1,7 @@
 //! What the writer's thread and the readers share.
 //!
-//! Owns the handle of the tree, the claims, the runs on their way, the clock and the health of the store. Not here: the trait
-//! (`mod`), the machine (`machine`). Invariant: after the first fault nothing is answered any more but that fault.
+//! Owns the handle of the tree, the claims, the prepared runs, the clock and the health of the store. Not here: the trait (`mod`), the
+//! machine (`machine`). Invariant: after the first fault the only answer is that fault.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,10 +27,10 @@ use crate::journal::{Journal, JournalReader};
 use crate::present::Present;
 use crate::rules::{Op, directives_rev_after};
 
-/// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
+/// Holds the text of the first fault; [`super::EmbeddedStore::died`] listens to it.
 pub(super) type Health = watch::Sender<Option<String>>;
 
-/// The forms of runs that are prepared and not in the state, each with the entry that makes it, oldest first.
+/// The versions of runs that are prepared and not in the state, each with its entry, oldest first.
 type RidingRuns = HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>;
 
 /// Shared between the writer's thread and all readers.
@@ -42,23 +42,23 @@ pub(super) struct State {
     pub(super) erasing: Erasing,
     pub(super) claims: Claims,
     runs: Mutex<RidingRuns>,
-    /// The last entry that the operating system has, as far as answers have told.
+    /// The last entry known to be written to the operating system.
     written_seq: AtomicU64,
     policy: Mutex<Option<PolicyState>>,
-    /// How often what is in force has become stricter in entries that the state has. Of this process: no permit outlives it.
+    /// How often what is in force has become stricter, by the entries in the state. Only for this process: no permit outlives it.
     restriction_version: AtomicU64,
-    /// The writer stamps entries by it too: an entry is never before what was measured when it was made.
+    /// The writer stamps entries with it too: an entry is never dated before a time that was measured for it.
     pub(super) present: Arc<Present>,
     pub(super) epoch: u64,
     pub(super) health: Health,
 }
 
-/// Whether contents may be erased, or somebody copies the segments they are in.
+/// Whether contents may be erased, or the segments they are in are being copied.
 #[derive(Debug, Default)]
 pub(super) struct Erasing(AtomicBool);
 
 impl Erasing {
-    /// Nothing is erased from here on, until it is let go.
+    /// Nothing is erased until [`Self::release`] is called.
     pub(super) fn hold(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -102,17 +102,17 @@ impl State {
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other policies decide from here on.
+    /// Replaces the active policies.
     pub(super) fn set_policy(&self, policy: Option<PolicyState>) {
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// How often what is in force has become stricter, as far as it can be read.
+    /// How often what is in force has become stricter, as far as readers see.
     pub(super) fn restriction_version(&self) -> u64 {
         self.restriction_version.load(Ordering::Acquire)
     }
 
-    /// The state has what these changes made.
+    /// The state now contains these changes.
     pub(super) fn note_directives(&self, ops: &[Op]) {
         let rev = directives_rev_after(self.restriction_version(), ops);
         self.restriction_version.fetch_max(rev, Ordering::AcqRel);
@@ -128,7 +128,7 @@ impl State {
         tree.clone().ok_or_else(|| StoreError::Stopped("it was closed".to_owned()))
     }
 
-    /// Takes the tree out: the store is closed.
+    /// Takes the tree out: the store is being closed.
     pub(super) fn take_tree(&self) -> Option<Arc<Tree>> {
         self.tree.write().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -146,17 +146,17 @@ impl State {
         StoreError::Stopped(reason.to_owned())
     }
 
-    /// The present: the clock's, but never before the last entry.
+    /// The current time: the clock's, but never before the last entry.
     pub(super) fn now(&self) -> Timestamp {
         self.present.now()
     }
 
-    /// How long ago that was, where it can be known.
+    /// How long ago `at` was, where it can be known.
     pub(super) fn age_ms(&self, at: Timestamp) -> Option<i64> {
         self.present.age_ms(at)
     }
 
-    /// An entry carries this time.
+    /// Notes the time of an entry.
     pub(super) fn note_time(&self, at: Timestamp) {
         self.present.note(at);
     }
@@ -193,7 +193,7 @@ impl State {
         read::directive(tree, directive_id).map_err(|fault| self.fail_tree(&fault))
     }
 
-    /// A run as entries that are written have made it.
+    /// A run, as of the written entries.
     pub(super) fn run(&self, tree: &Tree, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
         let written = self.written_seq.load(Ordering::Acquire);
         let riding = self.runs().get(key).and_then(|forms| {
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    /// A content, proven by its digest.
+    /// A content, verified by its digest.
     pub(super) fn content(
         &self,
         tree: &Tree,
@@ -219,7 +219,7 @@ impl State {
         if Digest::of(&bytes) == digest {
             return Ok(bytes);
         }
-        // It may have been erased while it was read.
+        // It may have been erased during the read.
         Err(match place()? {
             Some(_) => StoreError::ContentAltered(digest),
             None => StoreError::ContentMissing(digest),
@@ -231,17 +231,17 @@ impl State {
         self.fail(&fault.to_string())
     }
 
-    /// A run is as this entry makes it, once that is written.
+    /// Notes the version of a run that this entry makes, for when it is written.
     pub(super) fn board_run(&self, seq: u64, run: &Arc<RunRecord>) {
         self.runs().entry(run.key.clone()).or_default().push_back((seq, Arc::clone(run)));
     }
 
-    /// The latest form of a run that is prepared and not in the state.
+    /// The latest version of a run that is prepared and not in the state.
     pub(super) fn riding_run(&self, key: &RunKey) -> Option<Arc<RunRecord>> {
         self.runs().get(key)?.back().map(|(_, run)| Arc::clone(run))
     }
 
-    /// The state has the run as of this entry.
+    /// The state now has the run as of this entry.
     pub(super) fn run_arrived(&self, seq: u64, key: &RunKey) {
         let mut runs = self.runs();
         if let Some(forms) = runs.get_mut(key) {

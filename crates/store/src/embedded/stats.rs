@@ -15,7 +15,7 @@ use super::tree::{Tree, TreeFault};
 use crate::journal::lock::Lock;
 use crate::stats::StoreStats;
 
-/// Counts what the state holds, as far as entries are in it.
+/// Counts what the state holds, as of its last entry.
 ///
 /// # Errors
 /// [`OpenError`]: the folder is in use, or has no state that can be read.
@@ -57,7 +57,7 @@ fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFa
     })
 }
 
-/// What the files of a folder take on the disk, with what the journal has allocated ahead. Nothing: it is not there.
+/// What the files of a folder take on the disk, with what the journal has allocated ahead. `None`: there is no such folder.
 fn size(folder: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let mut sum = 0_u64;

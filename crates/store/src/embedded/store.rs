@@ -1,8 +1,7 @@
 //! The trait [`Store`] on the embedded store.
 //!
-//! Owns the way of a question to the state and the journal. Not here: what the answers are made of (`state`, `query`), the
-//! writing (`machine`). Invariant: look-ups and small contents are read on the caller's thread, lists and large
-//! contents on blocking threads.
+//! Owns routing queries to the state and the journal. Not here: how the answers are built (`state`, `query`), the writing (`machine`).
+//! Invariant: look-ups and small contents are read on the caller's thread, lists and large contents on blocking threads.
 
 use std::sync::PoisonError;
 
@@ -45,7 +44,7 @@ impl Store for EmbeddedStore {
     fn space_is_low(&self) -> bool {
         let files = self.state.journal.files();
         let free = files.medium.free_bytes(&files.directory);
-        // Where the operating system does not say how much is free, there is none for certain.
+        // If the operating system does not report free space, assume there is none.
         free.map_or(true, |free| free < self.watermark_bytes)
     }
 
@@ -197,7 +196,7 @@ impl Store for EmbeddedStore {
                 tracing::error!("the keeper of the state panicked");
             }
             let Some(tree) = tree.filter(|_| sound) else { return };
-            // What is not on disk is taken over from the journal at the next start.
+            // What is not on disk is replayed from the journal at the next start.
             if let Err(error) = trust::close(&tree, &folder) {
                 tracing::warn!(%error, "the state could not be synced");
             }

@@ -1,4 +1,4 @@
-//! The embedded ledger as an export, and an export as an embedded ledger.
+//! Exporting an embedded ledger, and importing an export as one.
 //!
 //! Owns what is written, in which order, and how an export becomes a data folder. Not here: the form ([`crate::transfer`]), the logs that
 //! came from other stores (`kept`).
@@ -41,8 +41,8 @@ fn unopened(error: OpenError) -> TransferError {
     TransferError::Open(error.into())
 }
 
-/// Writes everything in a ledger that no process serves as an export, with the name under which the logs were signed, by which they can be
-/// verified wherever they come to. To export one that is served, make a backup first.
+/// Writes everything in a ledger that no process serves as an export, with the name under which the logs were signed, so that they can be
+/// verified elsewhere. To export one that is served, make a backup first.
 ///
 /// # Errors
 /// [`TransferError`]: the ledger cannot be opened, an archived segment is not at hand, contents that it names are lost or altered, or the
@@ -87,7 +87,7 @@ pub fn export(
         let entry: ExportLine = serde_json::from_str(&line).map_err(refused)?;
         writer.put(&ExportItem::Entry { log: LOG.to_owned(), entry: Box::new(entry) })?;
     }
-    // What came of it elsewhere would look whole.
+    // An export of it would look complete elsewhere.
     if altered > 0 {
         return Err(TransferError::Lost { missing: 0, altered });
     }
@@ -103,16 +103,16 @@ pub fn export(
     Ok(summary)
 }
 
-/// Everything is exported, so what was archived has to be there.
+/// Everything is exported, so all archived segments have to be at hand.
 fn archive_is_at_hand(journal: &Journal, base: &Base) -> Result<(), JournalError> {
     (1..base.segment).try_for_each(|n| journal.reader().files().open_read(n).map(drop))
 }
 
-/// What has become of a content that came with an entry.
+/// The status of a content that came with an entry.
 enum Kept {
     Sound(Vec<u8>),
     Altered,
-    /// It was deleted, or written once more by a later entry.
+    /// It was deleted, or written again by a later entry.
     Not,
 }
 
@@ -125,7 +125,7 @@ fn kept_content(tree: &Tree, journal: &Journal, placed: &Placed) -> Result<Kept,
     Ok(if Digest::of(&bytes) == placed.digest { Kept::Sound(bytes) } else { Kept::Altered })
 }
 
-/// Hands every record of the state on.
+/// Passes every record of the state on.
 fn each_record(
     tree: &Tree,
     hand: &mut dyn FnMut(ExportItem) -> Result<(), TransferError>,
@@ -140,7 +140,7 @@ fn each_record(
     Ok(())
 }
 
-/// The record in an export; nothing: it is a message to people, which is of this ledger alone.
+/// The record in an export; `None`: it is a message to people, which stays with this ledger.
 fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TreeFault> {
     Ok(match key.first() {
         Some(&keys::EFFECT) => Some(ExportItem::Record(read::parsed(stored)?)),
@@ -151,8 +151,8 @@ fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TreeFault> {
     })
 }
 
-/// Makes a ledger of an export, in a folder that is not there yet or empty. Until all of it is read, verified and durable it is in a
-/// folder beside it.
+/// Makes a ledger of an export, in a folder that does not exist yet or is empty. Until all of it is read, verified and durable it is in a
+/// folder next to it.
 ///
 /// # Errors
 /// [`TransferError`]: the export is not whole, does not agree with itself, or cannot be written. Nothing is in place then.
@@ -184,7 +184,7 @@ pub fn import(
     Ok(summary)
 }
 
-/// Removes what is left of an import that was cut short, not what another process is making.
+/// Removes what is left of an interrupted import, but not one that another process is making.
 fn take_away(beside: &Path) -> Result<(), TransferError> {
     let journal = beside.join(JOURNAL);
     let _lock = match journal.try_exists()? {
@@ -194,7 +194,7 @@ fn take_away(beside: &Path) -> Result<(), TransferError> {
     Ok(std::fs::remove_dir_all(beside)?)
 }
 
-/// Opens what was made, and compares it with what was in the export.
+/// Opens the new ledger, and compares it with the export.
 fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), TransferError> {
     let Opened { journal, tree, .. } = open(config, None).map_err(unopened)?;
     let counts = tree.meta().counts;
@@ -206,11 +206,11 @@ fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), Trans
     journal.close().map_err(refused)
 }
 
-/// A ledger in the making.
+/// A ledger being imported.
 struct Import {
     directory: PathBuf,
     journal: Journal,
-    /// Contents that go with the next entry, and how many bytes they are.
+    /// Contents to write with the next entry, and how many bytes they are.
     contents: Vec<Content>,
     content_bytes: usize,
     /// Whether the log of this name becomes the journal as it is.
@@ -218,10 +218,10 @@ struct Import {
     deployment: Option<NoteName>,
     /// How the logs were signed that the exporting store kept from others.
     signed_as: BTreeMap<String, NoteName>,
-    /// The newest time in what came: nothing of this ledger is older.
+    /// The newest time in the export: no entry of this ledger is dated earlier.
     newest_ms: i64,
     logs: Vec<ExportedLog>,
-    /// The log whose entries come now, how far it was verified, and where it is kept.
+    /// The log being read, how far it was verified, and where it is kept.
     log: Option<(String, Walk)>,
     kept: Option<BufWriter<File>>,
     ended: Vec<ExportedLog>,
@@ -230,7 +230,7 @@ struct Import {
 
 /// After how many bytes contents of another store get an entry of their own.
 const CONTENT_BYTES: usize = 8 << 20;
-/// After how many entries the journal is synced while it is made.
+/// After how many entries the journal is synced during an import.
 const SYNC_ENTRIES: usize = 4096;
 
 impl Import {
@@ -274,7 +274,7 @@ impl Import {
                 }
                 self.content_bytes = self.content_bytes.saturating_add(bytes.len());
                 self.contents.push(Content { tenant, digest, bytes });
-                // Contents of another store come with no entry of this one.
+                // Contents of another store belong to no entry of this one.
                 let is_much = !self.is_verbatim && self.content_bytes >= CONTENT_BYTES;
                 if is_much { self.imported(|_| {}) } else { Ok(()) }
             }
@@ -322,7 +322,7 @@ impl Import {
             let name: String =
                 log.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
             let mut file = BufWriter::new(File::create(folder.join(format!("{name}.jsonl")))?);
-            // As it was signed where it was written, so that it verifies against what was signed of it there.
+            // As signed by its original store, so that it verifies against what was signed there.
             let signed_as = self.signed_as.get(log).map(ToString::to_string);
             let deployment = self.deployment.as_ref().map_or("imported", NoteName::as_str);
             let origin = signed_as.unwrap_or_else(|| format!("{deployment}/{log}"));
@@ -354,7 +354,7 @@ impl Import {
         self.imported(|entry| entry.effects.push(EffectChange::Put(Box::new(record))))
     }
 
-    /// What another store kept becomes an entry of its own; of this store's own kind it is in the entries already.
+    /// Records of another store become an entry of their own; those of an embedded store are in its entries already.
     fn imported(&mut self, fill: impl FnOnce(&mut Entry)) -> Result<(), TransferError> {
         if self.is_verbatim {
             return Ok(());

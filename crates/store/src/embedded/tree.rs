@@ -1,11 +1,11 @@
 //! The tree: sled behind guards, with a count and a sum over everything in it.
 //!
-//! Owns opening sled, batches of whole entries, reading, and the copy of the tree as it stands at one entry while it goes on changing.
-//! What is taken in is gathered in memory (`fresh`), and given to sled once it is much, or the tree is flushed. Not here: what the keys mean
-//! (`keys`, `edits`), whether the tree is believed (`open`).
-//! Invariants: a batch holds whole entries and the number of the last of them; number and sum of the keys follow every batch, so that
-//! a key that sled has forgotten is noticed; no answer comes from a value that does not verify; an error or a panic of sled is an
-//! error of the store.
+//! Owns opening sled, batches of whole entries, reading, and copying the tree as of one entry while it goes on changing. Edits are gathered
+//! in memory (`fresh`), and written to sled once there are many, or the tree is flushed. Not here: what the keys mean (`keys`, `edits`),
+//! whether the tree is trusted (`open`).
+//! Invariants: a batch holds whole entries and the number of the last of them; count and sum of the keys are updated with every batch, so
+//! that a key that sled has lost is noticed; no answer comes from a value that does not verify; an error or a panic of sled is an error of
+//! the store.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,13 +29,13 @@ use super::fresh::{Fresh, Pair, Pairs, Span};
 use super::keys;
 use crate::journal::medium::{Disk, Medium as _, is_refusal};
 
-/// How many keys are gathered before sled is given them beside the work.
+/// How many keys are gathered before they are written to sled in the background.
 const FRESH_KEYS: usize = 2_048;
-/// How many at most: then the writer itself gives them to sled.
+/// The maximum: then the writer itself writes them to sled.
 const FRESH_KEYS_MAX: usize = 16_384;
-/// How many keys are read in one go.
+/// How many keys are read at a time.
 const PAGE_KEYS: usize = 512;
-/// How long sled may take to give its memory to the operating system; on the slowest disk it is less.
+/// How long sled may take to flush to the operating system; even the slowest disk needs less.
 const FLUSH_WITHIN: Duration = Duration::from_secs(40);
 
 /// Why the tree cannot be used.
@@ -50,7 +50,7 @@ pub(super) enum TreeFault {
     /// A value does not verify.
     #[error("the state holds a value that does not verify; it is rebuilt at the next start")]
     Altered,
-    /// The operating system refused sled something: what is in it may be sound.
+    /// The operating system refused sled something: the tree may be sound.
     #[error("the state failed: {0}")]
     Refused(Arc<io::Error>),
     /// Another handle has it.
@@ -86,7 +86,7 @@ impl From<io::Error> for TreeFault {
     }
 }
 
-/// sled, let go without harm: it syncs then, and panics where that fails.
+/// sled, dropped safely: it syncs on drop, and panics where that fails.
 #[derive(Debug)]
 struct Held(Option<Db>);
 
@@ -103,44 +103,44 @@ impl Drop for Held {
             drop(db);
             Ok(())
         }) {
-            // What it did not keep is taken over from the journal again.
+            // What was lost is replayed from the journal.
             tracing::warn!(%fault, "the state could not be made durable when it was let go");
         }
     }
 }
 
-/// What a copy needs of keys that change before it has come to them.
+/// What a copy needs of keys that change before it has reached them.
 #[derive(Debug, Default)]
 struct Copying {
     /// The last key that was copied.
     cursor: Vec<u8>,
-    /// What later keys held when the copy began.
+    /// The values of later keys when the copy began.
     before: BTreeMap<Vec<u8>, Option<IVec>>,
 }
 
-/// The state of the store, as far as entries are in it.
+/// The state of the store, as of its last entry.
 #[derive(Debug)]
 pub(super) struct Tree {
     db: Held,
     directory: PathBuf,
     meta: Mutex<Meta>,
-    /// What sled does not have yet. Held for reading while a list is read: nothing is taken in meanwhile.
+    /// What sled does not have yet. Read-locked while a list is read: no edits are applied meanwhile.
     fresh: RwLock<Fresh>,
-    /// Held while edits are taken in, and while a page of a copy is read; taken before `copying` and `fresh`.
+    /// Held while edits are applied, and while a page of a copy is read; locked before `copying` and `fresh`.
     writing: Mutex<()>,
-    /// How many batches were taken in since it was opened.
+    /// How many batches were applied since it was opened.
     batches: AtomicU64,
-    /// How many of them sled has. Held while it is given more; taken before `writing`.
+    /// How many of them sled has. Held while sled is written to; locked before `writing`.
     given: Mutex<u64>,
     copying: Mutex<Option<Copying>>,
 }
 
-/// A part of the tree in which to list, and where to begin.
+/// A part of the tree to list, and where to begin.
 #[derive(Debug, Clone)]
 pub(super) struct List {
-    /// What all its keys begin with.
+    /// The prefix of all its keys.
     pub(super) prefix: Vec<u8>,
-    /// The rest of the key to begin behind, in the direction of the listing; nothing: at the beginning.
+    /// The rest of the key after which to begin, in the direction of the listing; `None`: at the beginning.
     pub(super) after: Option<Vec<u8>>,
 }
 
@@ -192,7 +192,7 @@ impl Tree {
         }
     }
 
-    /// Takes edits in, all or none; `advance` says how far the tree goes with them.
+    /// Applies edits, all or none; `advance` computes the tree's new metadata.
     pub(super) fn apply(
         &self,
         edits: &Edits,
@@ -235,13 +235,13 @@ impl Tree {
         if many >= FRESH_KEYS_MAX { self.give_to_sled() } else { Ok(()) }
     }
 
-    /// Gives sled what it does not have yet, if that is much.
+    /// Writes the gathered keys to sled if there are many.
     pub(super) fn give_much(&self) -> Result<(), TreeFault> {
         if self.fresh.read().len() >= FRESH_KEYS { self.give_to_sled() } else { Ok(()) }
     }
 
-    /// Gives sled what it does not have yet, in one batch, with how far the tree goes. Edits are taken in meanwhile, and readers find the
-    /// same before, meanwhile and after: a key stays here until sled has it, and beyond that where it was changed since.
+    /// Writes the gathered keys to sled in one batch, with the tree's metadata. Edits go on meanwhile, and readers see the same before,
+    /// meanwhile and after: a key stays here until sled has it, and longer if it has changed since.
     fn give_to_sled(&self) -> Result<(), TreeFault> {
         let mut given = self.given.lock();
         let (fresh, meta, batches) = {
@@ -266,7 +266,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Fills an empty tree with the keys of a snapshot, of which `meta` says how far they go.
+    /// Fills an empty tree with the keys of a snapshot; [`Self::begin_with`] sets its metadata.
     pub(super) fn fill(
         &self,
         pairs: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
@@ -278,15 +278,15 @@ impl Tree {
         guarded(|| self.db.get()?.apply_batch(batch))
     }
 
-    /// Says how far a tree goes that was filled.
+    /// Sets the metadata of a filled tree.
     pub(super) fn begin_with(&self, meta: Meta) -> Result<(), TreeFault> {
         guarded(|| self.db.get()?.insert(keys::META, meta.encode(keys::META)))?;
         *self.meta.lock() = meta;
         Ok(())
     }
 
-    /// Reads everything once: number and sum of the keys have to be what the batches came to, and every value has to verify. Answers
-    /// what is wrong, if anything.
+    /// Reads everything once: count and sum of the keys have to match the metadata, and every value has to verify. Answers what is wrong,
+    /// if anything.
     pub(super) fn check(&self) -> Result<Option<String>, TreeFault> {
         let meta = self.meta();
         let (mut count, mut sum) = (0_u64, 0_u64);
@@ -348,7 +348,7 @@ impl Tree {
         })
     }
 
-    /// How many keys begin so.
+    /// How many keys have this prefix.
     pub(super) fn count(&self, prefix: &[u8]) -> Result<u64, TreeFault> {
         let fresh = self.fresh.read();
         guarded(|| {
@@ -357,7 +357,7 @@ impl Tree {
         })
     }
 
-    /// Up to `limit` keys behind one of them, with their values, in order; how far the tree goes is not among them.
+    /// Up to `limit` keys after `after`, with their values, in order; the metadata is left out.
     fn page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
         let fresh = self.fresh.read();
         guarded(|| {
@@ -392,14 +392,14 @@ impl Tree {
         })
     }
 
-    /// Begins a copy of the tree as it is now, and answers how far it goes. One at a time.
+    /// Begins a copy of the tree as it is now, and answers its metadata. Only one at a time.
     pub(super) fn begin_copy(&self) -> Meta {
         let _writing = self.writing.lock();
         *self.copying.lock() = Some(Copying::default());
         self.meta()
     }
 
-    /// The next keys of the copy, up to about `limit`, as they were when it began; none: it is complete.
+    /// The next keys of the copy, up to about `limit`, as they were when it began; empty: it is complete.
     pub(super) fn copy_on(&self, limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
         let _writing = self.writing.lock();
         let mut copying = self.copying.lock();
@@ -434,12 +434,12 @@ impl Tree {
         self.copying.lock().is_some()
     }
 
-    /// Ends a copy that is not wanted any more.
+    /// Ends a copy that is no longer wanted.
     pub(super) fn end_copy(&self) {
         *self.copying.lock() = None;
     }
 
-    /// Gives what is held in memory to the operating system.
+    /// Flushes to the operating system.
     pub(super) fn flush(&self) -> Result<(), TreeFault> {
         self.give_to_sled()?;
         // On a thread of its own: after an error sled may wait for ever, for a word that was spoken before it listened.
@@ -452,7 +452,7 @@ impl Tree {
         answer.recv_timeout(FLUSH_WITHIN).map_err(silent)?
     }
 
-    /// Makes all of it durable. sled's `flush` does not sync, and its blobs are never synced: that is done on the files.
+    /// Makes everything durable. sled's `flush` does not sync, and its blobs are never synced: the files are synced here.
     pub(super) fn close(&self) -> Result<(), TreeFault> {
         self.flush()?;
         sync_all(&self.directory)?;
@@ -468,7 +468,7 @@ impl Tree {
     }
 }
 
-/// Syncs the files of a folder and of those in it, and their names.
+/// Syncs the files of a folder and its subfolders, and their names.
 fn sync_all(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -481,7 +481,7 @@ fn sync_all(folder: &Path) -> io::Result<()> {
     Disk.sync_dir(folder)
 }
 
-/// What a key and its value add to the sum.
+/// What a key and its value contribute to the sum.
 fn hash_of(key: &[u8], value: &[u8]) -> u64 {
     // Two checksums of different beginnings, so that a pair is known by 64 bits.
     let low = crc32c::crc32c_append(crc32c::crc32c(key), value);
@@ -491,7 +491,7 @@ fn hash_of(key: &[u8], value: &[u8]) -> u64 {
 
 type Head = sled::Result<(Vec<u8>, IVec)>;
 
-/// The keys of a list from its place on, without what all of them begin with.
+/// The keys of a list from its place on, without their prefix.
 fn cursor<'a>(
     db: &Db,
     fresh: &'a Fresh,
@@ -514,7 +514,7 @@ fn cursor<'a>(
     })
 }
 
-/// Runs something of sled, which panics on damaged pages instead of answering an error.
+/// Runs an operation of sled, which panics on damaged pages instead of returning an error.
 fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> Result<T, TreeFault> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(answer) => Ok(answer?),
@@ -522,7 +522,7 @@ fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> Result<T, TreeFault> {
     }
 }
 
-/// How long an earlier handle in this process may take to let go.
+/// How long an earlier handle in this process may take to be dropped.
 const BUSY_FOR: Duration = Duration::from_secs(10);
 const BUSY_RETRY: Duration = Duration::from_millis(20);
 

@@ -1,9 +1,9 @@
-//! Whether the state in sled is believed at a start.
+//! Whether the state in sled is trusted at a start.
 //!
-//! Owns the file `trusted`, which says in which boot of the machine the state was last written and whether it was closed in good order.
-//! Not here: the comparison with the journal (`open`). sled survives the end of its process, however that comes, but promises nothing
-//! for a power cut: a state that was open when the machine went down is rebuilt. Invariant: a state is believed only where nothing but
-//! a process can have ended since it was written.
+//! Owns the file `trusted`, which says in which boot of the machine the state was last written and whether it was closed cleanly. Not here:
+//! the comparison with the journal (`open`). sled survives the end of its process, however it ends, but promises nothing for a power cut: a
+//! state that was open when the machine went down is rebuilt. Invariant: a state is trusted only if at most processes, not the machine,
+//! have ended since it was written.
 
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ struct Mark {
     closed: bool,
 }
 
-/// Why a state is not believed; nothing: it is, as far as this can tell.
+/// Why a state is not trusted; `None`: no reason found here.
 pub(super) fn doubt(folder: &Path) -> io::Result<Option<&'static str>> {
     let text = match std::fs::read(folder.join(FILE)) {
         Ok(text) => text,
@@ -38,12 +38,12 @@ pub(super) fn doubt(folder: &Path) -> io::Result<Option<&'static str>> {
     })
 }
 
-/// The state is in use from here on.
+/// Marks the state as in use.
 pub(super) fn begin(folder: &Path) -> io::Result<()> {
     write(folder, false)
 }
 
-/// Makes the state durable, and says that it was closed in good order.
+/// Makes the state durable, and records that it was closed cleanly.
 pub(super) fn close(tree: &Tree, folder: &Path) -> Result<(), TreeFault> {
     tree.close()?;
     Ok(write(folder, true)?)
@@ -54,7 +54,7 @@ fn write(folder: &Path, closed: bool) -> io::Result<()> {
     replace_file(&Disk, &folder.join(FILE), &mark)
 }
 
-/// The name of the machine's present boot. Where the system has none, no two are the same.
+/// The id of the machine's current boot. Without one, the process's number, which may repeat.
 fn boot_id() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     text.map_or_else(|_| format!("process {}", std::process::id()), |id| id.trim().to_owned())

@@ -35,7 +35,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// These bytes of a tenant.
+    /// A content of these bytes for a tenant.
     #[must_use]
     pub fn of(tenant: TenantId, bytes: Vec<u8>) -> Self {
         Self { tenant, digest: Digest::of(&bytes), bytes }
@@ -46,7 +46,7 @@ impl Content {
         self.tenant.as_str().len().saturating_add(FIXED_BYTES).saturating_add(self.bytes.len())
     }
 
-    /// Appends its record to `out`; answers behind how many bytes of that its own bytes begin.
+    /// Appends its record to `out`; answers the offset of the content's bytes within that record.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         let tenant = self.tenant.as_str().as_bytes();
@@ -92,7 +92,7 @@ pub struct Placed {
     pub place: Place,
 }
 
-/// The content whose record begins here; nothing where none does, or its header does not verify.
+/// The content whose record begins here; `None` where none does, or its header does not verify.
 pub(crate) fn content_at(
     window: &mut Window,
     segment: u64,
@@ -104,7 +104,7 @@ pub(crate) fn content_at(
     Ok(decode(window.at(offset, HEADER_BYTES_MAX)?, segment, offset).ok())
 }
 
-/// How many bytes of `bytes` are whole records of contents, one after the other.
+/// How many bytes at the start of `bytes` are whole records of contents.
 pub(crate) fn whole_contents(bytes: &[u8]) -> usize {
     let mut end: usize = 0;
     while let Some(placed) = bytes.get(end..).and_then(|rest| decode(rest, 0, 0).ok()) {
@@ -122,7 +122,7 @@ pub(crate) fn is_begun(bytes: &[u8]) -> bool {
     decode(bytes, 0, 0).is_ok()
 }
 
-/// Whether a record of a content begins here of which the end is missing.
+/// Whether a record of a content begins here but its end is missing.
 pub(crate) fn is_cut_short(bytes: &[u8]) -> bool {
     let begins = bytes.iter().zip(MAGIC).all(|(found, expected)| *found == expected);
     begins

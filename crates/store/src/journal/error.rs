@@ -55,7 +55,7 @@ pub enum JournalError {
     /// An earlier write or sync failed; the process has to end and recover.
     #[error("the journal failed earlier and takes nothing more")]
     Poisoned,
-    /// An entry is larger than the journal takes.
+    /// An entry is larger than the journal accepts.
     #[error("an entry of {bytes} bytes is over the limit of {limit_bytes}")]
     TooLarge {
         /// The size asked for.
@@ -81,24 +81,24 @@ pub enum JournalError {
         /// The configured watermark.
         watermark_bytes: u64,
     },
-    /// The caller's own rebuilding failed while it was handed the entries.
+    /// The caller's visitor refused an entry.
     #[error("entry {seq} could not be taken over: {reason}")]
     Visit {
         /// The entry that was refused.
         seq: u64,
-        /// The visitor's words.
+        /// The visitor's reason.
         reason: String,
     },
     /// The state could not follow the journal.
     #[error("the state could not follow the journal: {reason}")]
     Apply {
-        /// The state machine's words.
+        /// The state machine's reason.
         reason: String,
     },
-    /// The writer has been closed, or its thread is gone; it took nothing of what was asked.
+    /// The writer has been closed, or its thread is gone; nothing of the request was accepted.
     #[error("the journal writer is closed")]
     Closed,
-    /// The writer went away with what was asked in its hands.
+    /// The writer stopped while it was handling the request.
     #[error("the journal writer went away without an answer")]
     Unanswered,
 }
@@ -106,7 +106,7 @@ pub enum JournalError {
 /// What exactly is wrong with a journal's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A segment file is missing from the row.
+    /// A segment file is missing from the sequence.
     #[error("segment {missing} is missing")]
     Hole {
         /// The number of the missing segment.
@@ -118,7 +118,7 @@ pub enum Fault {
     /// A segment's header belongs to another place in the chain.
     #[error("the segment belongs elsewhere in the chain")]
     SegmentMisplaced,
-    /// A segment file is shorter or longer than it was made.
+    /// A segment file is shorter or longer than it was allocated.
     #[error("the file has {found_bytes} bytes where {expected_bytes} were allocated")]
     SegmentLength {
         /// The allocated size, from the segment's header.

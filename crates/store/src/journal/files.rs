@@ -1,8 +1,8 @@
 //! Where the segments of a journal are: in its folder, or in the archive that the oldest were moved to.
 //!
-//! Owns finding a segment's file, the file `base` (what was moved away, and how the rest of the chain is tied to it), and the moving.
-//! Not here: which segments may be moved (their records must be kept elsewhere first). Invariants: nothing is deleted; a
-//! segment is missing from the folder only when `base` says so, durably, before it is moved.
+//! Owns finding a segment's file, the file `base` (what was archived, and how the rest of the chain continues it), and the moving. Not
+//! here: which segments may be moved (their records must be kept elsewhere first). Invariants: nothing is deleted; a segment is missing
+//! from the folder only when `base` says so, durably, before it is moved.
 //!
 //! ```text
 //! base: "PLBASE" 00 01, then 8 bytes each of the number of the first segment that is still here and of its first sequence
@@ -30,10 +30,10 @@ const MAGIC: [u8; 8] = *b"PLBASE\x00\x01";
 const BYTES_MAX: usize = 16 << 10;
 const COPY_BYTES: usize = 1 << 20;
 
-/// The name of the folder beside the journal to which segments are moved, unless another one is configured.
+/// The name of the archive folder next to the journal, unless another one is configured.
 const ARCHIVE: &str = "archive";
 
-/// What the rest of the chain is tied to after the oldest segments were moved away.
+/// The point at which the rest of the chain continues the archived segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Base {
     /// The first segment that is still in the journal's folder.
@@ -44,7 +44,7 @@ pub(crate) struct Base {
     pub(crate) prev: [u8; 32],
     /// The hashes of the last entries before that, which are in no full tile of the Merkle tree.
     pub(crate) leaves: Vec<[u8; 32]>,
-    /// The tree over the entries before that: what is left of them can be proved with it when they are elsewhere.
+    /// The tree over the entries before that: verification of the rest continues from it when they are elsewhere.
     pub(crate) frontier: Frontier,
 }
 
@@ -164,8 +164,7 @@ impl SegmentFiles {
         })
     }
 
-    /// The numbers of the segments in the journal's folder, and of those in the archive, ascending. An archive that cannot be looked into
-    /// is one that is not there.
+    /// The numbers of the segments in the journal's folder, and of those in the archive, ascending. An unreadable archive counts as absent.
     pub(crate) fn numbers(&self) -> Result<(Vec<u64>, Vec<u64>), JournalError> {
         let archived = self.list(&self.archive).unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
@@ -187,13 +186,13 @@ impl SegmentFiles {
         Ok(names.iter().filter_map(|name| number_of(name)).collect())
     }
 
-    /// Says, durably, that the segments before `base` are in the archive or on their way to it.
+    /// Records, durably, that the segments before `base` are in the archive or being moved there.
     pub(crate) fn begin_archiving(&self, base: &Base) -> Result<(), JournalError> {
         base.write(&*self.medium, &self.directory)
     }
 
-    /// Moves what `base` says was moved: a crash may have come between, or the archive may have been full or away. Answers how many
-    /// segments were moved. An error is no fault of the journal, which has them all the same: it is tried again.
+    /// Moves the segments before `base` that are still here: a crash may have interrupted the move, or the archive may have been full or
+    /// away. Answers how many were moved. An error is no fault of the journal, which can still read them: the move is retried.
     pub(crate) fn finish_archiving(&self, base: &Base) -> Result<u64, JournalError> {
         let due: Vec<u64> = self.here()?.into_iter().filter(|n| *n < base.segment).collect();
         if due.is_empty() {
@@ -226,7 +225,7 @@ impl SegmentFiles {
     }
 }
 
-/// How many segments of a journal are still in its folder that were to be moved to the archive. Changes nothing.
+/// How many segments that should be in the archive are still in the journal's folder. Changes nothing.
 ///
 /// # Errors
 /// What the operating system answers.

@@ -1,7 +1,7 @@
 //! One frame: its bytes, its checksums, its hash.
 //!
-//! Owns: encoding and decoding (the layout stands in the header of the `journal` module).
-//! Not here: where a frame stands in the chain (`scan`).
+//! Owns: encoding and decoding (the layout is in the header of the `journal` module).
+//! Not here: a frame's place in the chain (`scan`).
 //! Invariant: what decodes was written by `encode`, byte for byte.
 
 use sha2::{Digest as _, Sha256};
@@ -31,7 +31,7 @@ pub struct Frame {
     pub epoch: u64,
     /// When it was appended, in milliseconds since 1970; never before the entry that precedes it.
     pub at_ms: i64,
-    /// What kind of record the payload is; the journal does not look at it.
+    /// What kind of record the payload is; opaque to the journal.
     pub kind: u8,
     /// The last entry that was known to be on disk when this one was appended.
     pub durable_seq: u64,
@@ -45,7 +45,7 @@ pub struct Frame {
     pub contents: Vec<Placed>,
 }
 
-/// What stands before the payload.
+/// The fields before the payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) kind: u8,

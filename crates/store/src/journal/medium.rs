@@ -1,6 +1,6 @@
 //! The seam between the store and the operating system: the few file operations that durability rests on.
 //!
-//! Owns: the [`Medium`] trait and [`Disk`], the real one. Tests put a medium in its place that fails at a chosen operation.
+//! Owns: the [`Medium`] trait and [`Disk`], the real one. Tests substitute a medium that fails at a chosen operation.
 //! Not here: what the bytes mean, and what follows from an error (the callers stop).
 //! Invariant: files are made with mode 0600 and folders with 0700; an error is passed on, never retried.
 
@@ -20,19 +20,19 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// What the operating system answers.
     fn create(&self, path: &Path) -> io::Result<Box<dyn MediumFile>>;
 
-    /// Opens a file that is there for reading and writing.
+    /// Opens an existing file for reading and writing.
     ///
     /// # Errors
     /// What the operating system answers.
     fn open(&self, path: &Path) -> io::Result<Box<dyn MediumFile>>;
 
-    /// Opens a file that is there for reading only.
+    /// Opens an existing file for reading only.
     ///
     /// # Errors
     /// What the operating system answers.
     fn open_read(&self, path: &Path) -> io::Result<Box<dyn MediumFile>>;
 
-    /// Gives a file another name in one step, replacing what had that name.
+    /// Renames a file in one step, replacing a file of the new name.
     ///
     /// # Errors
     /// What the operating system answers.
@@ -95,7 +95,7 @@ pub trait MediumFile: Debug + Send + Sync {
     /// What the operating system answers.
     fn allocate(&self, length_bytes: u64) -> io::Result<()>;
 
-    /// Erases bytes: they read as zeros, and where it can the file system takes their room back.
+    /// Erases bytes: they read as zeros, and the file system frees their room where it can.
     ///
     /// # Errors
     /// What the operating system answers.
@@ -227,7 +227,7 @@ pub(crate) fn write_zeros(file: &dyn MediumFile, from: u64, length_bytes: u64) -
     Ok(())
 }
 
-/// Writes all of it, however often the medium writes less than asked. Interrupted calls are begun again: nothing was written.
+/// Writes everything, however often the medium writes less than asked. Interrupted calls are repeated: they wrote nothing.
 pub(crate) fn write_all_at(
     file: &dyn MediumFile,
     mut bytes: &[u8],
@@ -265,7 +265,7 @@ pub(crate) fn read_full_at(
     Ok(filled)
 }
 
-/// Puts a small file in place in one durable step: written beside it, synced, renamed, and the folder synced.
+/// Puts a small file in place in one durable step: written under a temporary name, synced, renamed, and the folder synced.
 pub(crate) fn replace_file(medium: &dyn Medium, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
     let file = medium.create(&beside)?;
@@ -280,7 +280,7 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     path.with_extension(TEMPORARY)
 }
 
-/// The extension of files that are not in place yet; what is left of them after a crash means nothing.
+/// The extension of files that are not in place yet; after a crash they mean nothing.
 pub(crate) const TEMPORARY: &str = "tmp";
 
 /// A length in memory as a length in a file.

@@ -1,10 +1,10 @@
 //! The journal: an append-only, checksummed, hash-chained log, the truth and the audit chain at once.
 //!
-//! Owns: the bytes on disk, the lock, the epoch, the order of writes and syncs. It knows bytes, not what a record means.
-//! Not here: the state that it comes to, the records in it, and how many callers share one sync (`writer`).
-//! Invariants: an entry that was durable is found again or the journal refuses to open; nothing is ever repaired but an
-//! append that a crash cut short; after a failed write or sync nothing more is taken (a retried `fdatasync` can succeed
-//! without the data being on disk).
+//! Owns: the bytes on disk, the lock, the epoch, the order of writes and syncs. To it, records are only bytes.
+//! Not here: the state built from the entries, the records in them, and how many callers share one sync (`writer`).
+//! Invariants: an entry that was durable is found again or the journal refuses to open; nothing is ever repaired except an append that a
+//! crash cut short; after a failed write or sync nothing more is accepted (a retried `fdatasync` can succeed without the data being on
+//! disk).
 //!
 //! # On disk
 //!
@@ -105,13 +105,13 @@ use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, path_of};
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
-/// What the buffer may hold before it is handed to the operating system unasked.
+/// How much the buffer may hold before it is written without being asked.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 
-/// Where a journal is and how it takes room.
+/// The journal's folders and limits.
 #[derive(Debug, Clone)]
 pub struct JournalConfig {
-    /// Its folder, made where it is missing; nothing else is put there.
+    /// Its folder, created if missing; nothing else is put there.
     pub directory: PathBuf,
     /// The size in which segments are allocated; an entry that needs more gets a segment of its own size.
     pub segment_bytes: u64,
@@ -119,7 +119,7 @@ pub struct JournalConfig {
     pub free_space_watermark_bytes: u64,
     /// Where old segments are moved to on request; without it the folder `archive` beside the journal's.
     pub archive: Option<PathBuf>,
-    /// The file operations; the real ones but in tests.
+    /// The file operations; real ones except in tests.
     pub medium: Arc<dyn Medium>,
 }
 
@@ -136,7 +136,7 @@ impl JournalConfig {
     }
 }
 
-/// Which entry an append became.
+/// The entry that an append made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRef {
     /// Its sequence number.
@@ -164,7 +164,7 @@ pub struct RecoveryReport {
     pub head: [u8; 32],
 }
 
-/// An opened journal and how it was found.
+/// An opened journal, and the state in which it was found.
 #[derive(Debug)]
 pub struct Recovered {
     /// The journal, ready for appends in a new epoch.
@@ -175,7 +175,7 @@ pub struct Recovered {
     pub(crate) base: Base,
 }
 
-/// The one writer of a journal. Dropping it without [`Journal::close`] is like a crash: what was not written is gone.
+/// The only writer of a journal. Dropping it without [`Journal::close`] is like a crash: what was not written is gone.
 #[derive(Debug)]
 pub struct Journal {
     config: JournalConfig,
@@ -184,7 +184,7 @@ pub struct Journal {
     file: Box<dyn MediumFile>,
     segment: SegmentIndex,
     allocated_bytes: u64,
-    /// Where the buffer goes in the segment.
+    /// The buffer's offset in the segment.
     offset: u64,
     buffer: Vec<u8>,
     position: Position,
@@ -211,7 +211,7 @@ impl Journal {
         Self::open_locked(config, lock, Begin::First, visit)
     }
 
-    /// Makes the folder and takes the lock: what has to be looked at before the journal is opened is looked at under the lock.
+    /// Makes the folder and takes the lock, for checks that have to run under the lock before the journal is opened.
     pub(crate) fn lock(config: &JournalConfig) -> Result<Lock, JournalError> {
         let directory = &config.directory;
         let made = config.medium.create_dir(directory);
@@ -298,7 +298,7 @@ impl Journal {
         self.append_with(kind, at_ms, payload, &[]).map(|(placed, _)| placed)
     }
 
-    /// The same for an entry that brings contents; answers where these are.
+    /// Like [`Journal::append`], for an entry with contents; answers where these are.
     ///
     /// # Errors
     /// As [`Journal::append`].
@@ -320,7 +320,7 @@ impl Journal {
         self.append_frame(&header, payload, contents)
     }
 
-    /// Adds an entry of another journal as it is: the copy of a whole journal is made of them, from the first on.
+    /// Adds an entry of another journal unchanged: copies a whole journal, from its first entry on.
     pub(crate) fn append_as(
         &mut self,
         entry: &LogEntry,
@@ -378,8 +378,8 @@ impl Journal {
         Ok((FrameRef { seq, at_ms, hash: head }, placed))
     }
 
-    /// Erases contents, of which an entry that is durable says so. The witness knows that entry first: at the next opening
-    /// the contents would look as if a crash had cut them off otherwise.
+    /// Erases contents that a durable entry says are deleted. The witness is updated first to know that entry: otherwise the contents
+    /// would, at the next opening, look as if a crash had cut them off.
     ///
     /// # Errors
     /// What the operating system answers, once; then [`JournalError::Poisoned`].
@@ -389,7 +389,7 @@ impl Journal {
         self.guard(erased)
     }
 
-    /// Hands what was appended to the operating system: from here on it survives the end of this process.
+    /// Writes what was appended to the operating system: from here on it survives the end of this process.
     ///
     /// # Errors
     /// What the operating system answers, once; then [`JournalError::Poisoned`].
@@ -430,7 +430,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the witness name the last durable entry; costs nothing where it does.
+    /// Updates the witness to name the last durable entry; costs nothing where it already does.
     ///
     /// # Errors
     /// What the operating system answers, once; then [`JournalError::Poisoned`].
@@ -475,7 +475,7 @@ impl Journal {
         (self.position.seq > 0).then_some(self.position.at_ms)
     }
 
-    /// Goes on in an epoch that is not below `epoch`: what was written elsewhere counts as written before.
+    /// Continues in an epoch not below `epoch`: entries written elsewhere count as earlier.
     pub(crate) fn not_before(&mut self, epoch: u64) {
         self.epoch = self.epoch.max(epoch);
     }

@@ -15,7 +15,7 @@ use super::scan::{SegmentIndex, next_frame};
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::window::Window;
 
-/// What the writing journal tells its readers.
+/// What the writing journal shares with its readers.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) files: SegmentFiles,
@@ -35,7 +35,7 @@ impl Shared {
         Self { files, marks: MarksCache::default(), extent: RwLock::new(extent) }
     }
 
-    /// Another segment is begun. The notes of the one before leave the memory that grows.
+    /// Adds a new segment. The marks of the one before move to bounded memory.
     pub(crate) fn close_segment(&self, closed: SegmentIndex, next: SegmentIndex) {
         self.marks.put(closed.number, closed.marks);
         let mut extent = self.extent_mut();
@@ -87,8 +87,8 @@ impl JournalReader {
         self.shared.files.content(place)
     }
 
-    /// The segments after number `after` that begin up to entry `seq`, with their first entries. No others are looked at: what was
-    /// archived may be off the machine by now.
+    /// The segments after number `after` that begin up to entry `seq`, with their first entries. No others are read: archived ones may be
+    /// off the machine by now.
     pub(crate) fn segments_before(&self, seq: u64, after: u64) -> Vec<(u64, u64)> {
         let extent = self.shared.extent();
         let later = extent.segments.iter().skip(1);
@@ -134,11 +134,11 @@ pub struct FrameIter {
     until_seq: u64,
     prev: Option<[u8; 32]>,
     place: Option<Stand>,
-    /// Only one entry is asked for.
+    /// Only one entry is wanted.
     is_glance: bool,
 }
 
-/// Where in a segment the reading stands.
+/// The reading position in a segment.
 #[derive(Debug)]
 pub(super) struct Stand {
     window: Window,
@@ -216,7 +216,7 @@ impl Stand {
         Ok(Self { window, segment, offset: SEGMENT_HEADER_BYTES, seq: first_seq })
     }
 
-    /// From the noted place to the wanted one only headers are looked at.
+    /// From the mark to the wanted entry only headers are read.
     pub(super) fn walk_to(&mut self, wanted: u64) -> Result<(), JournalError> {
         while self.seq < wanted {
             while let Some(content) = content_at(&mut self.window, self.segment, self.offset)? {

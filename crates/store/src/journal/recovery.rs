@@ -1,7 +1,7 @@
 //! What opening a journal does to the files: the first segment, or the last one made ready for appends.
 //!
-//! Not here: the verdict over what is found (`scan`), which comes first. Invariant: nothing is changed but bytes of which a
-//! crash can be the only cause; everything that was found is durable afterwards.
+//! Not here: the verdict on what is found (`scan`), which comes first. Invariant: only bytes that nothing but a crash can have left are
+//! changed; everything that was found is durable afterwards.
 
 use std::io;
 use std::path::Path;
@@ -61,8 +61,8 @@ pub(super) fn recover_segment(
     Ok(Opened { file, segment, allocated_bytes: found.allocated_bytes, offset: found.end_offset })
 }
 
-/// Writes bytes over themselves. After a failed sync the system may show pages that are not on disk and hold them for
-/// clean; written again they are dirty, and the sync that follows covers them.
+/// Writes bytes over themselves. After a failed sync the system may show pages that are not on disk and consider them clean; written again
+/// they are dirty, and the sync that follows covers them.
 fn rewrite(file: &dyn MediumFile, from: u64, to: u64) -> io::Result<()> {
     let mut bytes = vec![0; to_usize(to.saturating_sub(from))];
     let count = read_full_at(file, &mut bytes, from)?;

@@ -1,7 +1,7 @@
 //! Reading a whole journal and verifying every byte of it, in order.
 //!
-//! Owns: the checks of segments, frames and chain, and [`verify`]. Not here: repairing (nothing is repaired but a torn tail,
-//! by `Journal::open`). Invariant: reads only; the first thing that is wrong ends the scan with its exact place.
+//! Owns: the checks of segments, frames and chain, and [`verify`]. Not here: repairing (only a torn tail is repaired, by `Journal::open`).
+//! Invariant: reads only; the first fault ends the scan with its exact place.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::window::Window;
 use super::witness::Witness;
 use placet_types::digest::Digest;
 
-/// Every so many entries one is noted with its place, so that a single entry is found without reading from the start.
+/// The interval at which entries are marked with their place, so that one is found without reading from the start.
 pub(crate) const INDEX_EVERY: u64 = 8;
 
 /// What [`verify`] found.
@@ -29,8 +29,7 @@ pub struct VerifyReport {
     pub frames: u64,
     /// How many segments there are, archived ones included.
     pub segments: u64,
-    /// The first entry that was verified: more than 1 where the archive is not there. The chain before it is tied to the rest by
-    /// its hash alone.
+    /// The first entry that was verified: more than 1 where the archive is not there. Only the hash links the chain before it to the rest.
     pub first_seq: u64,
     /// How many of the segments were read from the archive.
     pub archived_segments: u64,
@@ -50,8 +49,8 @@ pub struct VerifyReport {
     pub last_at_ms: Option<i64>,
 }
 
-/// Verifies a journal without changing anything and without taking the lock. Archived segments are read from the folder beside
-/// the journal where they are there; else verification begins where the rest is tied to them.
+/// Verifies a journal without changing anything and without taking the lock. Archived segments are read from the archive folder next to the
+/// journal where they are there; otherwise verification begins where the rest continues them.
 ///
 /// # Errors
 /// The first thing that is wrong, with its exact place; or what the operating system answered.
@@ -59,7 +58,7 @@ pub fn verify(directory: &Path) -> Result<VerifyReport, JournalError> {
     verify_each(directory, None, &mut |_| Ok(()))
 }
 
-/// The same, and hands each entry to `visit`, in order, once it is verified; with the archive in another folder.
+/// Like [`verify`], with the archive in another folder; passes each entry to `visit`, in order, once it is verified.
 ///
 /// # Errors
 /// As [`verify`]; and what `visit` refuses.
@@ -89,15 +88,15 @@ pub fn verify_each(
 /// Where a scan begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Begin {
-    /// At the first entry, which must be there, in the archive perhaps.
+    /// At the first entry, which must exist, possibly in the archive.
     First,
-    /// At the earliest entry that is still there.
+    /// At the earliest entry that still exists.
     Earliest,
-    /// With the segment that holds this entry, or the earliest that is still there: those before it are covered by the state.
+    /// With the segment that holds this entry, or the earliest that still exists: those before it are covered by the state.
     Segment(u64),
 }
 
-/// The last verified frame, as far as the next one has to agree with it.
+/// What the next frame has to agree with: the last verified frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) seq: u64,
@@ -110,7 +109,7 @@ impl Position {
     /// Before the first frame.
     pub(crate) const START: Self = Self { seq: 0, epoch: 0, at_ms: i64::MIN, head: [0; 32] };
 
-    /// Goes on to `frame` if it continues the chain.
+    /// Advances to `frame` if it continues the chain.
     pub(crate) fn advance(&mut self, frame: &Frame) -> Result<(), Fault> {
         if self.seq.checked_add(1) != Some(frame.seq) {
             return Err(Fault::Sequence { found: frame.seq });
@@ -139,7 +138,7 @@ pub(crate) struct SegmentIndex {
 }
 
 impl SegmentIndex {
-    /// Notes the place of a frame if it is one of those that are noted.
+    /// Marks the place of a frame if it is due to be marked.
     pub(crate) fn note(&mut self, seq: u64, offset: u64) {
         if self.marks.is_empty() || seq.checked_rem(INDEX_EVERY) == Some(0) {
             self.marks.push((seq, offset));
@@ -162,17 +161,17 @@ pub(crate) struct Scan {
     /// The size of the last segment's file.
     pub(crate) allocated_bytes: u64,
     pub(crate) torn_bytes: u64,
-    /// Where those frames of the last segment begin that no later frame knows to be durable.
+    /// Where the frames of the last segment begin that no later frame states to be durable.
     pub(crate) unsynced_offset: u64,
 }
 
-/// Reads and verifies everything from `begin` on, handing each frame to `visit` in order.
+/// Reads and verifies everything from `begin` on, passing each frame to `visit` in order.
 pub(crate) fn scan(
     files: &SegmentFiles,
     begin: &Begin,
     visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
 ) -> Result<(Option<Witness>, Scan), JournalError> {
-    // The witness is read first: a journal that is being written only grows past it.
+    // The witness is read first: a journal that is being written only grows beyond it.
     let witness = Witness::read(&*files.medium, &files.directory)?;
     let base = Base::read(&*files.medium, &files.directory)?;
     let (here, archived) = files.numbers()?;
@@ -220,22 +219,22 @@ struct Scanner<'a> {
     files: &'a SegmentFiles,
     visit: &'a mut dyn FnMut(&Frame) -> Result<(), VisitError>,
     witness: Option<Witness>,
-    /// Frames of the present segment that no later frame knows to be durable.
+    /// Frames of the current segment that no later frame states to be durable.
     unsynced: VecDeque<Unsynced>,
     found: Scan,
 }
 
-/// A frame that may be one of the last batch. It is handed on once that is known: what is cut off is no entry.
+/// A frame that may be of the last batch. It is passed on once it is known to count: a frame that is cut off is no entry.
 struct Unsynced {
     frame: Frame,
     /// Where it begins, its contents included.
     offset: u64,
-    /// What stood before it.
+    /// The position before it.
     before: Position,
 }
 
 impl Scanner<'_> {
-    /// What lies before this segment is not looked at: its header is believed, since the chain ties it to all that follows.
+    /// Nothing before this segment is read: its header is trusted, since the chain ties it to all that follows.
     fn begin_at(&mut self, number: u64) -> Result<(), JournalError> {
         let header = self.files.header(number)?;
         let seq = header.first_seq.saturating_sub(1);
@@ -246,7 +245,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Notes the segments before the one that holds entry `seq`, given from the last one back; answers the number of that one.
+    /// Adds the segments before the one that holds entry `seq` to the index, read backwards from the last; answers that one's number.
     fn skip_to(
         &mut self,
         seq: u64,
@@ -254,7 +253,7 @@ impl Scanner<'_> {
     ) -> Result<u64, JournalError> {
         let mut holds_it = 1;
         let mut is_found = false;
-        // Of archived segments the archive may be away.
+        // The archive may be away.
         let mut earliest = 1;
         for number in backwards {
             let header = match self.files.header(number) {
@@ -293,7 +292,7 @@ impl Scanner<'_> {
             let tail = window.at(offset, to_usize(torn_bytes))?;
             let entry = tail.get(whole_contents(tail)..).unwrap_or_default();
             if decode(entry).is_ok() {
-                // Somebody is writing while this is read, and the frame was not whole before.
+                // Another process is writing during this scan, and the frame was incomplete before.
                 continue;
             }
             match judge(tail, offset, self.found.position.seq) {
@@ -312,7 +311,7 @@ impl Scanner<'_> {
         self.hand_on(u64::MAX)
     }
 
-    /// Hands on the frames up to this one: they are entries.
+    /// Passes on the frames up to this one: they are entries.
     fn hand_on(&mut self, durable_seq: u64) -> Result<(), JournalError> {
         while let Some(Unsynced { frame, .. }) =
             self.unsynced.pop_front_if(|unsynced| unsynced.frame.seq <= durable_seq)
@@ -326,7 +325,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// An entry of the last batch of which a content did not reach the disk whole never became durable, nor did those after it.
+    /// An entry of the last batch with a content that did not fully reach the disk never became durable, nor did those after it.
     fn cut_torn_contents(&mut self, window: &mut Window) -> Result<(), JournalError> {
         let durable_seq = self.witness.map_or(0, |witness| witness.seq);
         let mut torn = None;
@@ -350,7 +349,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Takes over the frames from `offset` on; answers why there is none after the last.
+    /// Reads the frames from `offset` on; answers why there is no further one.
     fn frames(
         &mut self,
         window: &mut Window,
@@ -445,8 +444,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Reads the frame at `offset`, with what stands before it of its contents; answers where it ends, too. The inner error says why
-/// there is none.
+/// Reads the frame at `offset` with the contents that precede it; answers where it ends, too. The inner error says why there is none.
 pub(crate) fn next_frame(
     window: &mut Window,
     segment: u64,

@@ -14,7 +14,7 @@ pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: [u8; 8] = *b"PLSEGMT\x01";
 const EXTENSION: &str = "segment";
 
-/// What ties a segment to its place in the chain.
+/// Ties a segment to its place in the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     /// Its number, from 1, without gaps; also its file's name.

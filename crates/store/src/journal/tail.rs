@@ -24,14 +24,14 @@ pub(crate) enum Tail {
 /// Judges `tail`, which begins at `offset` in its file where the frame after `last_seq` must begin and ends with its last
 /// byte that is not zero.
 pub(crate) fn judge(tail: &[u8], offset: u64, last_seq: u64) -> Tail {
-    // Contents stand before their entry: whole ones at the end are those of an entry that was cut off.
+    // Contents precede their entry: whole ones at the end belong to an entry that was cut off.
     let contents = whole_contents(tail);
     let offset = offset.saturating_add(to_u64(contents));
     let tail = tail.get(contents..).unwrap_or_default();
     if tail.is_empty() {
         return Tail::Torn;
     }
-    // All that follows is a part of that content, whatever it looks like.
+    // Everything that follows is part of that content, whatever it looks like.
     if is_begun(tail) {
         return Tail::Torn;
     }
@@ -50,7 +50,7 @@ struct Later {
     durable_seq: u64,
 }
 
-/// Looks for sound frames with a plausible sequence further on, and for what they say was durable.
+/// Looks for later sound frames with a plausible sequence number, and for what they state to be durable.
 fn later_frames(tail: &[u8], last_seq: u64) -> Later {
     let mut later = Later { first_at: None, durable_seq: 0 };
     // A frame takes many bytes, so a sequence number so far ahead cannot be reached within this tail.
@@ -67,8 +67,8 @@ fn later_frames(tail: &[u8], last_seq: u64) -> Later {
     later
 }
 
-/// Whether the frame at the start ends before its own end. A whole frame ends with a mark that is never zero, and a
-/// header has its own checksum, so an altered frame is not mistaken for a short one.
+/// Whether the frame at the start is cut short. A whole frame ends with a mark that is never zero, and a header has its own checksum, so an
+/// altered frame is not mistaken for a short one.
 fn is_cut_short(tail: &[u8]) -> bool {
     if content::is_cut_short(tail) {
         return true;
@@ -78,7 +78,7 @@ fn is_cut_short(tail: &[u8]) -> bool {
     })
 }
 
-/// Whether a whole sector, or what of the first one lies in `bytes`, holds only zeros.
+/// Whether a whole sector, or the part of the first one in `bytes`, holds only zeros.
 pub(crate) fn has_lost_sector(bytes: &[u8], offset: u64) -> bool {
     let to_boundary = SECTOR_BYTES.saturating_sub(offset.checked_rem(SECTOR_BYTES).unwrap_or(0));
     let (head, rest) = bytes.split_at_checked(to_usize(to_boundary)).unwrap_or((bytes, &[]));

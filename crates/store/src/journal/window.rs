@@ -1,6 +1,6 @@
 //! A window over a segment file, so that a segment is read in order with a bounded amount of memory.
 //!
-//! Not here: what the bytes mean. Invariant: what it hands out is what the medium read, no more than was asked.
+//! Not here: what the bytes mean. Invariant: it returns what the medium read, and no more than was asked for.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(crate) struct Window {
     path: PathBuf,
     start: u64,
     bytes: Vec<u8>,
-    /// How much is read in one go at least.
+    /// The minimum to read at a time.
     least: usize,
 }
 
@@ -29,7 +29,7 @@ impl Window {
         Self { file, path, start: 0, bytes: Vec::new(), least: WINDOW_BYTES }
     }
 
-    /// A window for looking at one place only, which is read in one go where what is looked for ends within `bytes`.
+    /// A window for reading a single place, with one read where the result ends within `bytes`.
     pub(crate) fn glance(self, bytes: Option<u64>) -> Self {
         let least = bytes.map_or(GLANCE_BYTES, |bytes| to_usize(bytes).min(GLANCE_BYTES));
         Self { least, ..self }
@@ -52,7 +52,7 @@ impl Window {
         Ok(held.get(..want).unwrap_or(held))
     }
 
-    /// Forgets what is in memory, so that it is read again.
+    /// Drops what is in memory, so that it is read again.
     pub(crate) fn refresh(&mut self) {
         self.bytes.clear();
     }

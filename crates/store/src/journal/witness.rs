@@ -1,7 +1,7 @@
 //! The high-water witness: a second, small file that remembers how far the journal was durable.
 //!
 //! Owns: the file `high-water`. Not here: when it is written (`Journal`), what a disagreement means (`scan`, `Journal::open`).
-//! Invariant: it never names an entry that was not durable before, so a journal that ends earlier has forgotten something.
+//! Invariant: it never names an entry that was not durable before, so a journal that ends earlier has lost something.
 
 use std::io;
 use std::path::Path;

@@ -1,10 +1,11 @@
-//! The writer: one thread that syncs for many callers, and the appender that it shares with those who wait for no sync.
+//! The writer: one thread that syncs for many callers, and the appender that it shares with callers that need no sync.
 //!
-//! Owns: the queue, the batches, the order journal → sync → state → answers, and the end of it all at the first failure. Not here: what a request means (the [`Apply`] given to it).
-//! A request that only has to be written is written by its caller, where nobody else is writing: handing it to another thread and back
-//! takes longer than the write.
-//! Invariants: an answer leaves only after everything prepared before it in its batch is as durable as that asked for; a content is
-//! erased only after the entry that says so is durable; after a failure nothing is taken and the process is told to end.
+//! Owns: the queue, the batches, the order journal → sync → state → answers, and stopping at the first failure. Not here: what a request
+//! means (the [`Apply`] given to it).
+//! A request that only has to be written is written by its caller if nobody else is writing: handing it to another thread and back takes
+//! longer than the write.
+//! Invariants: an answer leaves only after everything prepared before it in its batch is as durable as it asked for; a content is erased
+//! only after the entry that says so is durable; after a failure nothing is accepted and the process is told to end.
 
 mod appender;
 mod batch;
@@ -56,7 +57,7 @@ pub struct ApplyFailed(pub String);
 pub trait Apply: Send + 'static {
     /// What callers submit.
     type Request: Send + 'static;
-    /// What they are answered.
+    /// What they get as an answer.
     type Reply: Send + 'static;
     /// Why they are refused.
     type Error: Send + fmt::Display + From<JournalError> + 'static;
@@ -64,7 +65,7 @@ pub trait Apply: Send + 'static {
     /// Whether a request is new work, asked before it is prepared.
     fn admission(request: &Self::Request) -> Admission;
 
-    /// Whether the answer to a request waits for no sync, so that its caller may write it.
+    /// Whether the answer to a request needs no sync, so that its caller may write it.
     fn is_only_written(_request: &Self::Request) -> bool {
         false
     }
@@ -80,7 +81,7 @@ pub trait Apply: Send + 'static {
         out: &mut Staged,
     ) -> Result<Self::Reply, Self::Error>;
 
-    /// Takes entries that are durable now into the state, in order, before anybody is answered.
+    /// Applies entries that are now durable to the state, in order, before anybody is answered.
     ///
     /// # Errors
     /// The state failed: the writer stops, the waiters are refused, the process has to end.
@@ -91,12 +92,12 @@ pub trait Apply: Send + 'static {
         Vec::new()
     }
 
-    /// Whether there are contents that are to be erased, now or later.
+    /// Whether any contents are to be erased, now or later.
     fn owes_erasures(&self) -> bool {
         false
     }
 
-    /// These contents are erased.
+    /// Notes that these contents were erased.
     ///
     /// # Errors
     /// As [`Apply::applied`].
@@ -104,7 +105,7 @@ pub trait Apply: Send + 'static {
         Ok(())
     }
 
-    /// That many entries were made durable by one sync, which took so long; for measurements.
+    /// Reports that one sync made `entries` durable, and how long it took; for measurements.
     fn synced(&mut self, _entries: usize, _took: Duration) {}
 }
 
@@ -120,9 +121,9 @@ pub struct Staged {
 /// An entry that is to be recorded.
 #[derive(Debug)]
 pub struct StagedFrame {
-    /// What kind of record it is.
+    /// The kind of record.
     pub kind: u8,
-    /// When.
+    /// The time that it carries.
     pub at: Timestamp,
     /// The record.
     pub payload: Vec<u8>,
@@ -167,7 +168,7 @@ impl Staged {
         Ok(seq)
     }
 
-    /// What the answer waits for; [`Durability::Synced`] unless said otherwise.
+    /// Sets what the answer waits for; [`Durability::Synced`] by default.
     pub fn answer_when(&mut self, durability: Durability) {
         self.durability = durability;
     }
@@ -181,15 +182,15 @@ impl Staged {
 /// How the writer groups.
 #[derive(Debug, Clone)]
 pub struct WriterConfig {
-    /// How many requests may wait in the queue; more have to wait before it.
+    /// How many requests may be in the queue; further callers wait for a place.
     pub queue_requests_max: usize,
     /// How many requests share one sync at most.
     pub batch_requests_max: usize,
-    /// After how many staged bytes a batch takes no further request.
+    /// After how many staged bytes a batch accepts no further request.
     pub batch_bytes_max: usize,
     /// How long entries that are only written may stay unsynced.
     pub sync_within: Duration,
-    /// How long after an entry became durable the witness says so, at most.
+    /// The longest time until the witness names a durable entry.
     pub witness_after: Duration,
     /// The clock that entries take their time from.
     pub clock: Arc<dyn Clock>,
@@ -232,17 +233,17 @@ struct Counters {
 
 enum Message<A: Apply> {
     Request(A::Request, oneshot::Sender<Result<A::Reply, A::Error>>),
-    /// Some were left to be taken later, or something is due earlier than the writer knows.
+    /// Requests were left for later, or something is due earlier than the writer knows.
     Look,
     Close(oneshot::Sender<Result<(), JournalError>>),
 }
 
-/// Requests that nobody waits for.
+/// Requests whose callers do not wait.
 struct Later<A: Apply> {
     requests: Vec<A::Request>,
-    /// Whether the writer looks here soon without being woken: it is about to sync what it has written.
+    /// Whether the writer checks soon without being woken: it is about to sync what it has written.
     is_looked_at: bool,
-    /// Whether the writer has ended, and looks here no more.
+    /// Whether the writer has ended, and checks no more.
     is_closed: bool,
 }
 
@@ -278,8 +279,8 @@ impl<A: Apply> WriterHandle<A> {
         answer.await.unwrap_or_else(|_gone| Err(JournalError::Unanswered.into()))
     }
 
-    /// Writes a request on the caller's thread and answers it; returns it where it has to be queued: its answer waits for a sync, or
-    /// somebody else is writing or syncing.
+    /// Writes a request on the caller's thread and answers it; returns it if it has to be queued: its answer needs a sync, or another
+    /// thread is writing or syncing.
     fn write_here(&self, request: A::Request) -> Result<Result<A::Reply, A::Error>, A::Request> {
         if !A::is_only_written(&request) {
             return Err(request);
@@ -290,15 +291,15 @@ impl<A: Apply> WriterHandle<A> {
             return Err(request);
         }
         let knows = appender.wants_the_thread();
-        // Also where this panics.
+        // Also if this panics.
         let mut look = LookOnDrop { queue: &self.queue, is_wanted: true };
         let answer = appender.write_one(request);
         look.is_wanted = !knows && appender.wants_the_thread();
         Ok(answer)
     }
 
-    /// Leaves a request that nobody waits for: it is written with the next batch, and synced with what is written already, without
-    /// waking the writer for it. Waits only where too many are left.
+    /// Leaves a request without waiting for it: it is written with the next batch, and synced with what is written already, without waking
+    /// the writer. Waits only where too many are left.
     ///
     /// # Errors
     /// [`JournalError`] by way of `From`, when the writer has ended.
@@ -318,10 +319,10 @@ impl<A: Apply> WriterHandle<A> {
         Ok(())
     }
 
-    /// Takes what is queued to its end, makes it durable, records the witness and ends the writer.
+    /// Processes what is queued, makes it durable, updates the witness and ends the writer.
     ///
     /// # Errors
-    /// What kept it from that.
+    /// Why it could not.
     pub async fn close(&self) -> Result<(), JournalError> {
         let (reply, answer) = oneshot::channel();
         drop(self.queue.send(Message::Close(reply)).await);
@@ -344,7 +345,7 @@ impl<A: Apply> WriterHandle<A> {
     }
 }
 
-/// Has the writer's thread look what there is to do.
+/// Wakes the writer's thread to check for work.
 struct LookOnDrop<'a, A: Apply> {
     queue: &'a mpsc::Sender<Message<A>>,
     is_wanted: bool,
@@ -352,7 +353,7 @@ struct LookOnDrop<'a, A: Apply> {
 
 impl<A: Apply> Drop for LookOnDrop<'_, A> {
     fn drop(&mut self) {
-        // Where the queue is full it is awake.
+        // If the queue is full it is awake.
         if self.is_wanted
             && let Err(error) = self.queue.try_send(Message::Look)
         {

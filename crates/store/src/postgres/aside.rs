@@ -1,7 +1,7 @@
-//! What waits for every node: freezes, revocations and activations whose locks were not to be had at once.
+//! Commits that bind every node (freezes, revocations, activations) and did not get their locks at once.
 //!
-//! Owns when they are tried again and how long each try waits for a lock, and finds out who holds one. Not here: the tries (`writer`).
-//! Invariants: a node that hangs in its transaction delays what binds all nodes and nothing else; what waits here was not kept.
+//! Owns when they are retried and how long each try waits for a lock, and finds out who holds one. Not here: the tries (`writer`).
+//! Invariants: a node that hangs in its transaction delays only what binds all nodes; what waits here was not kept.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::writer::Submission;
 /// How long the first try waits for a lock.
 const LOCK_MIN: Duration = Duration::from_millis(250);
 
-/// Those that wait.
+/// The waiting commits.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     waiting: Vec<Submission>,
@@ -25,22 +25,22 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// How long the next try waits for each lock: no longer than what comes behind it can wait too.
+    /// How long the next try waits for each lock: commits behind it can afford to wait that long too.
     pub(super) fn lock_timeout(&self, wait: Duration) -> Duration {
         let most = wait.checked_div(4).unwrap_or(wait).max(Duration::from_millis(1));
         LOCK_MIN.saturating_mul(1_u32.checked_shl(self.tries).unwrap_or(u32::MAX)).min(most)
     }
 
-    /// Puts these aside after a try. What else this node has to write, and what others have, goes on for as long as the try took.
+    /// Sets these aside after a try. Other commits of this node and of others go on for as long as a try waits.
     pub(super) fn put(&mut self, submissions: Vec<Submission>, wait: Duration) {
         let pause = self.lock_timeout(wait);
-        // Those that wait already are tried again when they were to be.
+        // The retry time of those already waiting stays.
         self.again_at.get_or_insert_with(|| Instant::now() + pause);
         self.tries = self.tries.saturating_add(1);
         self.waiting.extend(submissions);
     }
 
-    /// What of a batch is tried now: while others wait, what binds every node waits with them, and for no try of its own.
+    /// What of a batch is tried now: while others wait, commits that bind every node join them, without a try of their own.
     pub(super) fn join(&mut self, batch: Vec<Submission>) -> Vec<Submission> {
         if self.again_at.is_none() {
             return batch;
@@ -51,7 +51,7 @@ impl Aside {
         rest
     }
 
-    /// When they are tried again; nothing: none waits.
+    /// When they are retried; `None`: none is waiting.
     pub(super) const fn again_at(&self) -> Option<Instant> {
         self.again_at
     }
@@ -62,7 +62,7 @@ impl Aside {
         std::mem::take(&mut self.waiting)
     }
 
-    /// They were written, or refused: the next ones begin again.
+    /// They were written, or refused: the next ones begin with the shortest wait.
     pub(super) const fn reset(&mut self) {
         if self.again_at.is_none() {
             self.tries = 0;
@@ -70,8 +70,8 @@ impl Aside {
     }
 }
 
-/// Sessions whose transactions hold something of the tables that all nodes meet at, for longer than a transaction of a sound node takes.
-/// Who waits for a lock is held up too. At the very first start the tables are not there yet.
+/// Sessions that have held a lock on the tables all nodes meet at for longer than a healthy node's transaction takes. Sessions that
+/// themselves wait for a lock are left out. At the very first start the tables do not exist yet.
 const HOLDERS: &str = "SELECT DISTINCT a.pid, coalesce(a.application_name, '') AS application, coalesce(a.state, 'unknown') AS state, \
        coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, 0) AS seconds \
      FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid \
@@ -80,7 +80,7 @@ const HOLDERS: &str = "SELECT DISTINCT a.pid, coalesce(a.application_name, '') A
        AND (a.xact_start IS NULL OR a.xact_start < clock_timestamp() - interval '1 second') \
      ORDER BY seconds DESC LIMIT 3";
 
-/// Who seems to hold a lock, for the operator.
+/// The sessions that seem to hold a lock, for the operator.
 pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
     let rows = query(HOLDERS).fetch_all(connection).await?;
     let mut named = Vec::with_capacity(rows.len());
@@ -96,7 +96,7 @@ pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sql
     Ok(format!("{}; `SELECT pg_terminate_backend(PROCESS)` ends one", named.join(", ")))
 }
 
-/// The refusal of a start that waited for a lock and did not get it: `why`, and who seems to hold it, if that can be asked within a limit.
+/// The refusal of a start that did not get a lock in time: `why`, and who seems to hold it, if that is answered within a limit.
 pub(super) async fn refused_by_holders(
     connection: &mut PgConnection,
     limit: Duration,

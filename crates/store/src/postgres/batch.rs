@@ -1,10 +1,11 @@
 //! One transaction: the rows that a batch of commits touches, the decisions, and what is written.
 //!
-//! Owns the order in which rows are locked (the ledger's row where policies are activated or directives become stricter, this node's epoch, effects, approvals, runs,
-//! directives, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Contents
-//! are locked as they are kept and deleted, each time by key: of two nodes where each deletes what the other keeps again the server ends one's
-//! transaction, which begins again. Not here: the rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
-//! fenced and its log ends where this node believes it does; entries are chained without gaps.
+//! Owns the order in which rows are locked (the ledger's row where policies are activated or directives become stricter, this node's epoch,
+//! effects, approvals, runs, directives, each by key), which is the same for every node, so that two of them wait for each other but never
+//! in a circle. Contents are locked as they are kept and deleted, each time by key: of two nodes that each delete what the other keeps
+//! again, the server aborts one's transaction, which is retried. Not here: the rules (`crate::rules`), retrying and answering (`writer`).
+//! Invariants: I8, nothing is written unless this node's epoch is not fenced and its log ends where this node believes it does; entries are
+//! chained without gaps.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use super::write::{self, Entries};
 use super::{outbox, policies};
 use crate::rules::{Rules, Transaction, check_directives, directives_rev_after, policy_after};
 
-/// One commit as it was handed in, its contents beside it.
+/// One commit as submitted, with its contents.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) changes: Changes,
@@ -44,20 +45,20 @@ impl Piece {
     }
 }
 
-/// What a batch comes to, once its transaction is committed.
+/// The result of a batch, once its transaction is committed.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// One answer for each piece, in order.
     pub(super) answers: Vec<Result<Committed, StoreError>>,
-    /// Where the log ends then.
+    /// The new end of the log.
     pub(super) head: Head,
     pub(super) log: Appender,
     pub(super) at_ms: i64,
-    /// Effect records that were there before.
+    /// Effect records that existed before.
     pub(super) known: Vec<RecordId>,
 }
 
-/// What the epoch's row says at the beginning of a transaction.
+/// The epoch's row at the beginning of a transaction.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) head: Head,
@@ -175,7 +176,7 @@ pub(super) async fn transact(
     let loaded = Loaded::load(connection, pieces).await?;
     let mut standing =
         Standing::new(&loaded, own.policy, own.past.clone(), own.restriction_version);
-    // By the present that ages are measured by, and not by the database's clock of this moment, which may have been set back.
+    // By the clock that ages are measured by, not the database's current time, which may have been set back.
     let at_ms = state.now().as_ms();
     let (mut head, mut entries, mut accepted) = (own.head, Entries::default(), Vec::new());
     let mut answers = Vec::with_capacity(pieces.len());

@@ -15,9 +15,9 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::error::OpenError;
 use crate::embedded::SyncObserver;
 
-/// How long a node may be silent before another one takes its work over.
+/// How long a node may be silent before another one takes over its work.
 const LEASE: Duration = Duration::from_secs(15);
-/// How long a look-up or a change waits for the database at most.
+/// The longest that a look-up or a change waits for the database.
 const WAIT: Duration = Duration::from_secs(5);
 /// The shortest lease: three renewals have to fit in with room to spare.
 const LEASE_MIN: Duration = Duration::from_millis(300);
@@ -131,16 +131,16 @@ pub struct PostgresConfig {
     pub url: DatabaseUrl,
     /// The name of this node, unlike that of every other node: a start under a name fences the process that ran under it before.
     pub node: String,
-    /// How long this node may be silent before another one takes its work over.
+    /// How long this node may be silent before another one takes over its work.
     pub lease: Duration,
-    /// How long a look-up or a change waits at most: for a connection, for a lock, for the database to come back.
+    /// The longest that a look-up or a change waits: for a connection, for a lock, for the database to return.
     pub wait: Duration,
     /// The connections used for look-ups; changes have one of their own, the lease another.
     pub connections_max: u32,
-    /// A folder outside of the database, in which the store notes what the database had acknowledged: an old copy of the
-    /// database that is put in its place is recognised by it at the next start.
+    /// A folder outside of the database, in which the store notes what the database had acknowledged, so that the next start recognises an
+    /// old copy put in the database's place.
     pub witness: Option<PathBuf>,
-    /// Who is told of every commit of the database.
+    /// Called at every commit of the database.
     pub on_sync: Option<SyncObserver>,
 }
 

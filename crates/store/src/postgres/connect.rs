@@ -1,7 +1,7 @@
 //! Connections: finding the host that takes writes, and refusing a server that may lose what it acknowledges.
 //!
-//! Owns the way to a connection that is fit for use. Not here: who keeps it (`pool`, `writer`, `lease`). Invariant: no connection
-//! leaves here without limits (`limits`), or before its server has been asked whether it takes writes and keeps them.
+//! Owns making connections that are fit for use. Not here: who keeps them (`pool`, `writer`, `lease`). Invariant: no connection is returned
+//! without limits (`limits`), or before its server has been asked whether it takes writes and keeps them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,10 +37,10 @@ const ASK: &str = "SELECT pg_is_in_recovery() AS in_recovery, \
      current_setting('server_encoding', true) AS server_encoding, \
      current_setting('server_version_num', true) AS version";
 
-/// How long a host may keep somebody waiting who then gives up, before others are asked first.
+/// When a caller gives up on a host after this long, other hosts are asked first.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// The oldest server that is known to do.
+/// The oldest supported server version.
 const VERSION_MIN: u32 = 130_000;
 
 /// Makes connections.
@@ -50,9 +50,9 @@ pub(super) struct Connector {
     wait: Duration,
     /// The host that took writes last.
     last: AtomicUsize,
-    /// The host to ask first: that one, unless it kept somebody waiting until they gave up.
+    /// The host to ask first: the last one, unless a caller gave up waiting for it.
     first: AtomicUsize,
-    /// Counts how often the host changed: what was connected before is not to be used again.
+    /// Counts changes of the host: earlier connections must not be used again.
     generation: AtomicU64,
 }
 
@@ -61,13 +61,13 @@ pub(super) struct Connector {
 pub(super) enum ConnectError {
     /// No host takes writes at the moment.
     Away(String),
-    /// The one that does must not be used.
+    /// The host that takes writes must not be used.
     Unfit(OpenError),
 }
 
 impl ConnectError {
-    /// What it means for a store that is in use: a role that may not log in for the moment waits, as for a server that is away; one
-    /// that would lose what it acknowledges is not used any more.
+    /// What it means for a store in use: a role that cannot log in at the moment is treated like a server that is away; a server that would
+    /// lose what it acknowledges is not used any more.
     pub(super) fn in_use(self) -> Result<String, OpenError> {
         match self {
             Self::Away(why) => Ok(why),
@@ -147,7 +147,7 @@ impl Connector {
                     }
                     return Ok(connection);
                 }
-                // Another host may do better; if none does, this is what there is to say.
+                // Another host may do better; if none does, this is the error to report.
                 Ok(Err(ConnectError::Unfit(error))) => unfit = unfit.or(Some(error)),
                 Ok(Err(ConnectError::Away(why))) => reasons.push(format!("{}: {why}", name(host))),
                 Err(_elapsed) => {
@@ -168,7 +168,7 @@ impl Connector {
         purpose: Purpose,
     ) -> Result<PgConnection, ConnectError> {
         let mut connection = host.connect().await.map_err(|error| sort(&error))?;
-        // Before anything that could wait: nobody may be there any more when it has waited.
+        // Before anything that could wait: the caller may be gone after that.
         limits::settle(&mut connection, self.wait).await.map_err(|error| sort(&error))?;
         let row = query(ASK).fetch_one(&mut connection).await.map_err(|error| sort(&error))?;
         check_role(&row)?;
@@ -186,8 +186,8 @@ impl Connector {
     }
 }
 
-/// A host that is being asked. Who asks may have less time than the host is given: the next one to look begins with the host behind it,
-/// or else a host that swallows everything would keep those with little time from all the others.
+/// A host being asked. The caller may have less time than the host is given: if it gives up, the next caller begins with the following
+/// host, so that a host that never answers cannot block callers with little time.
 struct Asked<'a> {
     first: &'a AtomicUsize,
     next: usize,
@@ -203,9 +203,9 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// A server that was restarted shows what it had committed before its synchronous standby had it. A write that comes later, and
-/// that the standby acknowledges, tells that the standby has everything that can be seen now (I6). Its row is one that no transaction
-/// holds: a node that hangs must not keep the others from reading. In one message, so that nobody can be lost half-way either.
+/// A restarted server shows what it had committed before its synchronous standby had it. A later write that the standby acknowledges proves
+/// that the standby has everything visible now (I6). No transaction holds the row it writes: a hung node must not keep the others from
+/// reading. It is a single message, so that nobody can be lost half-way.
 async fn confirm(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let write = raw_sql("UPDATE placet.confirmations SET times = times + 1 WHERE id = 1");
     match write.execute(connection).await?.rows_affected() {

@@ -1,6 +1,6 @@
 //! Entries of the approval service as rows, and their lists.
 //!
-//! Owns the table's statements. The entry itself stands as JSON in one column; the others are copies for lists and conditions.
+//! Owns the table's statements. The entry itself is JSON in one column; the others are copies for lists and conditions.
 //! Invariant: a row is overwritten only if it is in the revision that was decided about.
 
 use std::sync::Arc;

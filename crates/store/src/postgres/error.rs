@@ -1,7 +1,7 @@
 //! What can go wrong with the database, and what is to be done about it.
 //!
-//! Owns the errors of opening, and the sorting of the database's answers. Invariant: nothing here quotes an address or a
-//! value that was sent; an answer that is not known is never taken for a passing one.
+//! Owns the errors of opening, and the classification of the database's errors. Invariant: nothing here quotes an address or a value that
+//! was sent; an unknown error is never taken for a transient one.
 
 use sqlx::Error;
 
@@ -61,7 +61,7 @@ pub enum OpenError {
         /// What is wrong with it.
         why: String,
     },
-    /// What this needs is held by somebody else, and was not to be had in time.
+    /// Another session holds a lock that this needs, and did not release it in time.
     #[error("the database could not {what} in time: {why}")]
     LockTimeout {
         /// What was asked, as a verb phrase.
@@ -69,12 +69,12 @@ pub enum OpenError {
         /// What the database said, and who holds it.
         why: String,
     },
-    /// The connection was lost half-way, or ended by the server because this process had stood still, or nothing came over it any more.
+    /// The connection was lost half-way, ended by the server because this process had stood still, or has fallen silent.
     #[error("the connection to the database was lost when it was to {what}: {why}")]
     Lost {
         /// What was asked, as a verb phrase.
         what: &'static str,
-        /// What was said of it.
+        /// The error.
         why: String,
     },
     /// The database refused something else.
@@ -88,7 +88,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What an answer to something that was asked means; where the connection is gone, that it is.
+    /// The meaning of a failed request; where the connection is gone, it says so.
     pub(super) fn refused(what: &'static str) -> impl FnOnce(Error) -> Self {
         move |error| match Trouble::of(&error) {
             Trouble::Away(why) => Self::Lost { what, why },
@@ -101,20 +101,20 @@ impl OpenError {
     }
 }
 
-/// What an error of the database means for the one who met it.
+/// What an error of the database means for its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Somebody else was quicker: the transaction is rolled back and begun again at once.
+    /// Another transaction was quicker: this one is rolled back and begun again at once.
     Again,
-    /// A lock or a slot was not to be had in time; it may be in a moment.
+    /// A lock or a slot was not available in time; it may be in a moment.
     Busy(String),
-    /// The connection is gone or no good any more; another one has to be made.
+    /// The connection is gone or unusable; another one has to be made.
     Away(String),
     /// The server's disk is full.
     Full,
-    /// What was sent cannot be kept, by no sender.
+    /// The data sent cannot be kept, no matter who sends it.
     Unkeepable(String),
-    /// Anything else: nothing that waiting would cure.
+    /// Anything else: waiting would not help.
     Fatal(String),
 }
 
@@ -134,7 +134,7 @@ impl Trouble {
             | Error::PoolClosed
             | Error::WorkerCrashed
             | Error::BeginFailed => Self::Away(text),
-            // What is left are faults of this program or of what is stored.
+            // What remains are faults of this program or of the stored data.
             _other => Self::Fatal(text),
         }
     }
@@ -162,7 +162,7 @@ impl Trouble {
         }
     }
 
-    /// What a reader is told.
+    /// The error that a reader gets.
     pub(super) fn for_reader(self) -> StoreError {
         match self {
             Self::Again => StoreError::Unreachable("other changes were in the way".to_owned()),
@@ -176,19 +176,19 @@ impl Trouble {
 /// Why a batch was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Hitch {
-    /// Somebody else was quicker: from the beginning.
+    /// Another transaction was quicker: begin again.
     #[error("other changes were in the way")]
     Again,
-    /// A lock or a slot was not to be had in time.
+    /// A lock or a slot was not available in time.
     #[error("{0}")]
     Busy(String),
-    /// The connection is no good any more.
+    /// The connection is unusable.
     #[error("{0}")]
     Away(String),
     /// The server's disk is full.
     #[error("the disk of the database is full")]
     Full,
-    /// One of the commits cannot be written: each by itself.
+    /// One of the commits cannot be written: try each by itself.
     #[error(transparent)]
     Split(StoreError),
     /// The store has to stop.
@@ -216,7 +216,7 @@ impl Hitch {
     }
 }
 
-/// What the database, or the way to it, said; never what was sent.
+/// What the database, or the connection, reported; never what was sent.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "only these two would say too much or too little"

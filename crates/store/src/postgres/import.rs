@@ -1,4 +1,4 @@
-//! The writing of another store's everything into an empty database.
+//! Importing another store's ledger into an empty database.
 //!
 //! Owns the one transaction of an import. Not here: the form of an export (`crate::transfer`), reading it (`transfer`). Invariants: the
 //! chain of every log is checked; each record is named by the entry that made it what it is; the database stays empty unless
@@ -35,10 +35,10 @@ use crate::embedded::decode_entry;
 use crate::seal::entry_hash;
 use crate::transfer::ExportedLog;
 
-/// Where the identifiers of logs begin that are not of one epoch: no epoch will ever come so far.
+/// Where the identifiers of logs begin that belong to no single epoch: no epoch will ever get that high.
 const FOREIGN: u64 = 1 << 62;
 
-/// For how many leases an import may be silent, since it reads from wherever the export lies.
+/// For how many leases an import may be silent, since it may read the export from anywhere.
 const SILENT_LEASES: u32 = 4;
 
 /// A log that is being written.
@@ -157,7 +157,7 @@ impl Import {
         self.places(id, made).await
     }
 
-    /// Keeps a place for the records that entries made, until the records themselves come. Of several entries the latest counts.
+    /// Reserves rows for the records that entries made, until the records themselves come. Of several entries the latest counts.
     async fn places(
         &mut self,
         log: u64,
@@ -188,7 +188,7 @@ impl Import {
     pub(super) async fn effects(&mut self, records: &[EffectRecord]) -> Result<(), StoreError> {
         let mut rows = EffectRows::default();
         for record in records {
-            // The entry stands in the row already.
+            // The row already names the entry.
             rows.push(record, record.rev, Entry { epoch: 0, seq: 0 }).map_err(of_hitch)?;
             if let Some(attempt) = record.state.attempt() {
                 self.epoch_max = self.epoch_max.max(attempt.duty()).max(attempt.epoch);
@@ -203,7 +203,7 @@ impl Import {
         })
     }
 
-    /// What no entry is needed for: approvals, entries of the approval service, runs.
+    /// Records that need no entry: approvals, entries of the approval service, runs.
     pub(super) async fn records(
         &mut self,
         approvals: Vec<ApprovalRecord>,
@@ -246,13 +246,13 @@ impl Import {
         }
         limits::within(limits::PAGE, self.put_logs()).await.map_err(|error| of_sql(&error))??;
         self.put_end(store_id).await.map_err(|error| of_sql(&error))?;
-        // It is kept: a connection that is not ended in order ends all the same.
+        // It is kept: a connection that is not closed in order ends all the same.
         drop(limits::answer(limits::PAGE, self.connection.close()).await);
         Ok(())
     }
 
     async fn put_end(&mut self, store_id: &str) -> Result<(), sqlx::Error> {
-        // What stands empty was made by an entry and removed by a later one.
+        // A row that is still empty was made by an entry and removed by a later one.
         let empty = raw_sql("DELETE FROM placet.effects WHERE record = ''");
         limits::answer(limits::WHOLE, empty.execute(&mut self.connection)).await?;
         let ledger = query("UPDATE placet.ledger SET next_epoch = $1, store_id = $2 WHERE id = 1")

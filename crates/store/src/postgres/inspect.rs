@@ -1,6 +1,6 @@
-//! A look at a database from outside, as `placet doctor` takes it.
+//! Inspecting a database from outside, for `placet doctor`.
 //!
-//! Owns the questions that a start would ask. Invariant: nothing is written, no epoch is taken, nobody is fenced.
+//! Owns the checks that a start would make. Invariant: nothing is written, no epoch is taken, nobody is fenced.
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query};
@@ -40,7 +40,7 @@ pub async fn inspect(config: &PostgresConfig) -> Result<Inspection, OpenError> {
             .map_err(OpenError::refused("be looked at"))?;
         look(&mut connection, config).await
     };
-    // Each host may take its time to answer; what is asked then is answered at once.
+    // Each host may take its time to answer; the questions after that are answered at once.
     let hosts = u32::try_from(config.url.hosts.len()).unwrap_or(u32::MAX).saturating_add(1);
     match timeout(config.wait.saturating_mul(hosts), looking).await {
         Ok(found) => found,
@@ -75,7 +75,7 @@ async fn look(
     Ok(Inspection { store_id: Some(store_id), nodes: number(nodes) })
 }
 
-/// What is asked for an answer to what this role may do.
+/// The question about this role's rights, as a verb phrase for errors.
 const RIGHTS: &str = "tell what this role may do";
 
 async fn may_make_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
@@ -88,7 +88,7 @@ async fn may_make_tables(connection: &mut PgConnection) -> Result<(), OpenError>
     Err(OpenError::Refused { what: "make the tables", why: why.to_owned() })
 }
 
-/// Refuses where this role lacks rights on a table: what a start does not touch would else be found out in the midst of work.
+/// Refuses if this role lacks rights on a table: a start does not touch them all, so the lack would otherwise show up during work.
 ///
 /// # Errors
 /// [`OpenError::Refused`] that names the first such table, and how the right is given.

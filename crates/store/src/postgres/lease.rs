@@ -1,8 +1,8 @@
 //! The task that keeps this node's lease, on a connection of its own.
 //!
 //! Owns the renewals, and what is checked at that rate: the server's settings, the ends of the logs, the leases of the other nodes, the
-//! witness. Not here: what is made of those leases (`sightings`, `node`). Invariants: a node that is fenced, whose database has forgotten, or whose server
-//! became unsafe, stops; the others' leases are looked at only after this node's own was renewed.
+//! witness. Not here: the conclusions from those leases (`sightings`, `node`). Invariants: a node that is fenced, whose database has lost
+//! data, or whose server became unsafe, stops; the others' leases are checked only after this node's own was renewed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Keeper {
     /// Renews until the store is closed, dropped or at fault.
     pub(super) async fn run(mut self) {
         let every = renewal(self.lease);
-        // A node that could not renew tries again soon: others watch it from the moment at which they find the database again.
+        // A node that could not renew tries again soon: others count its silence from the moment they reach the database again.
         let soon = every.checked_div(4).unwrap_or(every);
         let mut connection = None;
         let mut was_away = false;
@@ -83,13 +83,13 @@ impl Keeper {
         }
     }
 
-    /// One renewal; what has to stop the store stops it.
+    /// One renewal; a reason to stop the store stops it.
     async fn renew(&self, kept: &mut Option<PgConnection>) -> Result<(), String> {
         let mut connection = match kept.take() {
             Some(connection) => connection,
             None => match self.connector.connect(Purpose::Writing).await {
                 Ok(mut connection) => {
-                    // The server gives a renewal up when the node does, so that none waits on for a lock.
+                    // The server gives up a renewal when the node does, so that none keeps waiting for a lock.
                     let every = renewal(self.lease);
                     limits::settle(&mut connection, every).await.map_err(|error| said(&error))?;
                     connection
@@ -155,7 +155,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The lease could not be renewed: why?
+    /// Finds out why the lease could not be renewed.
     async fn find_out(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let row = query("SELECT fenced_by FROM placet.epochs WHERE epoch = $1")
             .bind(column(self.state.epoch))

@@ -1,9 +1,8 @@
-//! What the server lets a session and a transaction take, how a transaction begins, and how long this side waits for a server that
-//! says nothing.
+//! Limits that the server puts on a session and a transaction, how a transaction begins, and how long this side waits for a silent server.
 //!
-//! Owns every `BEGIN` of the store. Not here: what is done in a transaction, and what becomes of one that is ended. Invariants: a session
-//! has limits before it touches a table; a session that falls silent in a transaction, paused or lost, is let go of by the server, with all its
-//! locks. What has not answered within a limit of this side is on a connection that is dropped, and never used again.
+//! Owns every `BEGIN` of the store. Not here: the work of a transaction, and what follows if it is ended. Invariants: a session has limits
+//! before it touches a table; a session that falls silent in a transaction, paused or lost, is ended by the server, with all its locks. A
+//! connection that does not answer within this side's limit is dropped, and never used again.
 
 use std::io;
 use std::time::Duration;
@@ -14,20 +13,20 @@ use tokio::time::timeout;
 
 use super::config::LEASE_MAX;
 
-/// How long a session may be silent in a transaction that was begun elsewhere than here.
+/// How long a session may be silent in a transaction that was not begun by [`begin`].
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// How long one try of a start waits for a lock.
 pub(super) const LOCK: Duration = Duration::from_secs(1);
 
-/// How long a page of an export or an import is waited for, and its commit: as long as the server waits for the next one.
+/// How long to wait for a page of an export or an import, and for its commit: as long as the server waits for the next one.
 pub(super) const PAGE: Duration = LEASE_MAX;
 
-/// How long is waited for what goes through whole tables. It is far more than that takes: one that was cut short would be cut short at
-/// every later try, too.
+/// How long to wait for statements that scan whole tables. It is far more than they need: one that is cut short would be cut short at every
+/// later try, too.
 pub(super) const WHOLE: Duration = Duration::from_secs(21_600);
 
-/// Within a transaction: its commit is acknowledged when it is kept, whatever the server was set to since it was asked.
+/// Within a transaction: its commit is acknowledged only when it is kept, even if the server's setting has changed since it was checked.
 const KEPT: &str = "SELECT set_config('synchronous_commit', \
      CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)";
 
@@ -36,20 +35,20 @@ const KEPT: &str = "SELECT set_config('synchronous_commit', \
 pub(super) enum Kind {
     /// To change something.
     Writing,
-    /// To look at what is there.
+    /// To read the current data.
     Looking,
-    /// To look at what was there at one moment: that of its first statement.
+    /// To read the data as of one moment: that of its first statement.
     Snapshot,
 }
 
-/// What the server lets a transaction take before it ends it.
+/// The limits after which the server ends a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// For how long each statement waits for a lock.
     pub(super) lock: Duration,
-    /// For how long nothing has to come from the session that began it.
+    /// For how long the session that began it may be silent.
     pub(super) silence: Duration,
-    /// For how long each statement runs; nothing: for as long as it takes.
+    /// For how long each statement may run; `None`: without a limit.
     pub(super) statement: Option<Duration>,
 }
 
@@ -77,8 +76,8 @@ pub(super) async fn begin(
     raw_sql(AssertSqlSafe(begin)).execute(connection).await.map(drop)
 }
 
-/// What counts for all that a session does outside of [`begin`]: no statement runs, or waits for a lock, for longer than this. A commit
-/// that waits for a standby is no statement to the server, and is not cut short.
+/// Sets the limits for everything a session does outside of [`begin`]: no statement runs, or waits for a lock, for longer than this. To the
+/// server, a commit that waits for a standby is no statement, and is not cut short.
 pub(super) async fn settle(
     connection: &mut PgConnection,
     wait: Duration,
@@ -90,13 +89,13 @@ pub(super) async fn settle(
     raw_sql(AssertSqlSafe(settle)).execute(connection).await.map(drop)
 }
 
-/// How long this side waits for what the server itself would have given up long before: a server that says nothing for so long says nothing
-/// at all.
+/// How long this side waits for something the server itself would have given up long before: a server that is silent for so long will not
+/// answer.
 pub(super) fn patience(wait: Duration) -> Duration {
     wait.max(LOCK).saturating_mul(4)
 }
 
-/// What comes of something that is asked of the database, unless nothing has come within a limit: then the connection is to be dropped.
+/// The result of a request to the database; if none comes within a limit, an error: the connection must then be dropped.
 pub(super) async fn within<F: Future>(limit: Duration, asked: F) -> Result<F::Output, sqlx::Error> {
     match timeout(limit, asked).await {
         Ok(answer) => Ok(answer),
@@ -109,7 +108,7 @@ pub(super) async fn within<F: Future>(limit: Duration, asked: F) -> Result<F::Ou
     }
 }
 
-/// The same of a single statement.
+/// The same for a single statement.
 pub(super) async fn answer<T>(
     limit: Duration,
     asked: impl Future<Output = Result<T, sqlx::Error>>,
@@ -117,7 +116,7 @@ pub(super) async fn answer<T>(
     within(limit, asked).await?
 }
 
-/// Commits. No limit of the server ends a commit that waits for a standby. After an error it may have been kept all the same.
+/// Commits. No limit of the server ends a commit that waits for a standby. After an error the commit may still have been kept.
 pub(super) async fn commit(
     connection: &mut PgConnection,
     limit: Duration,

@@ -1,4 +1,4 @@
-//! The rows that a batch touches: locked, read, and what the batch makes of them.
+//! The rows that a batch touches: locked, read, and changed by the batch.
 //!
 //! Owns the locking reads. Rows are locked by key within each table, and the tables in one order (effects, approvals, runs, directives), by every
 //! node. Not here: the rules (`crate::rules`). Invariant: what is decided about is locked until the transaction ends.
@@ -30,7 +30,7 @@ pub(super) struct Loaded {
     pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
     pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
     pub(super) directives: HashMap<DirectiveId, Arc<Directive>>,
-    /// Epochs whose process is over for certain.
+    /// Epochs whose process is known to have ended.
     over: HashSet<u64>,
 }
 
@@ -178,7 +178,7 @@ impl Loaded {
     }
 }
 
-/// The rows with what earlier commits of the batch made of them.
+/// The rows with the changes of earlier commits of the batch.
 #[derive(Debug)]
 pub(super) struct Standing<'a> {
     pub(super) loaded: &'a Loaded,

@@ -1,7 +1,7 @@
 //! The audit logs: one for each epoch.
 //!
-//! Owns their names, their entries, and proofs about them. Invariant: a proof is handed out only after it was checked against the
-//! root that stands beside the log's end; tiles and entries are not trusted by themselves.
+//! Owns their names, their entries, and proofs about them. Invariant: a proof is returned only after it was checked against the root stored
+//! with the log's end; tiles and entries alone are not trusted.
 
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;

@@ -1,8 +1,8 @@
 //! This node among the others: its epoch, its lease, and the fencing of nodes that fell silent.
 //!
-//! Owns the rows of `placet.epochs` but for the ends of logs. Invariants: an epoch is used once; only a node that is not fenced itself
-//! fences others, and only after it has renewed its own lease; a node is fenced by others only when its lease stood still for long enough, as
-//! `sightings` tells.
+//! Owns the rows of `placet.epochs` except for the ends of logs. Invariants: an epoch is used once; only a node that is not fenced itself
+//! fences others, and only after it has renewed its own lease; a node is fenced by others only when its lease stood still for long enough,
+//! as `sightings` determines.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::rows::{column, number};
 use super::sightings::Silent;
 use super::state::Head;
 
-/// How the node came up.
+/// The result of a node's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StartReport {
@@ -27,13 +27,13 @@ pub struct StartReport {
     pub store_id: String,
     /// The epoch of this start.
     pub epoch: u64,
-    /// Earlier starts under this node's name that were not ended in order; they are fenced now.
+    /// Earlier starts under this node's name that were not closed in order; they are fenced now.
     pub fenced: Vec<u64>,
-    /// How many other nodes were there.
+    /// How many other nodes were running.
     pub others: u64,
 }
 
-/// What a start finds out.
+/// What a start found.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) report: StartReport,
@@ -49,7 +49,7 @@ pub(super) async fn start(
     wait: Duration,
 ) -> Result<Started, OpenError> {
     let what = "give this node an epoch";
-    // A node that falls silent while it starts is let go of after its lease.
+    // A node that falls silent while it starts is released after its lease.
     let deadline = Instant::now() + wait.max(lease.saturating_mul(2));
     let limits = Limits { lock: LOCK, silence: lease, statement: Some(wait.max(LOCK)) };
     let patience = limits::patience(wait);
@@ -78,7 +78,7 @@ pub(super) async fn start(
     }
 }
 
-/// One try. An epoch whose commit was not answered may have been taken: nobody works under it, and the next start fences it.
+/// One try. If the commit of an epoch was not answered, the epoch may have been taken: nobody works under it, and the next start fences it.
 async fn try_start(
     connection: &mut PgConnection,
     node: &str,
@@ -99,7 +99,7 @@ async fn take_epoch(
     limits: Limits,
 ) -> Result<Started, sqlx::Error> {
     limits::begin(connection, Kind::Writing, limits).await?;
-    // This row is the lock that starts and activations of policies meet at.
+    // This row is the lock that serialises starts and activations of policies.
     let taken = query(
         "UPDATE placet.ledger SET next_epoch = next_epoch + 1 WHERE id = 1 \
          RETURNING next_epoch - 1 AS epoch, store_id, policy_epoch, policy_digest, directives_rev, \
@@ -151,12 +151,12 @@ async fn take_epoch(
     Ok(Started { report, now_ms, floor_ms })
 }
 
-/// One of the nodes that live and started before this one.
+/// A live node that started before this one.
 pub(super) const EARLIER: &str = "SELECT epoch FROM placet.epochs \
      WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch < $1 LIMIT 1";
 
-/// Fences epochs whose leases have not moved since they were seen; answers those that are fenced now. A row that is locked belongs to
-/// a node that is writing, and a lease that has moved to one that lives. A node whose own lease is past has to renew that first.
+/// Fences epochs whose leases have not moved since they were seen; answers those that are fenced now. A locked row belongs to a node that
+/// is writing, and a lease that has moved to a live one. A node whose own lease has expired has to renew it first.
 pub(super) async fn fence(
     connection: &mut PgConnection,
     own: u64,

@@ -1,6 +1,6 @@
 //! The messages that people are to be sent, as rows.
 //!
-//! Owns the two tables' statements. A message stands as JSON in one column. Not here: who sends it (`placet-notify`).
+//! Owns the two tables' statements. A message is JSON in one column. Not here: who sends it (`placet-notify`).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::pool::Pool;
 use super::read::{all, one};
 use super::rows::{self, json};
 
-/// Writes what a batch changes of the outbox.
+/// Writes a batch's changes to the outbox.
 pub(super) async fn put(connection: &mut PgConnection, pieces: &[&Piece]) -> Result<(), Hitch> {
     let changes: Vec<&OutboxChange> =
         pieces.iter().filter_map(|piece| piece.changes.outbox.as_deref()).collect();
@@ -30,7 +30,7 @@ pub(super) async fn put(connection: &mut PgConnection, pieces: &[&Piece]) -> Res
         .execute(&mut *connection)
         .await?;
     }
-    // By key, as every node does it; what is sent in the same batch is not written first.
+    // By key, as every node does it; a message sent within the same batch is not written.
     let mut messages: BTreeMap<&MessageKey, Option<&Value>> = BTreeMap::new();
     for change in changes {
         messages.extend(change.put.iter().map(|message| (&message.key, Some(&message.body))));
@@ -73,7 +73,7 @@ pub(super) async fn put(connection: &mut PgConnection, pieces: &[&Piece]) -> Res
     Ok(())
 }
 
-/// All that waits, and how far the logs were read.
+/// All waiting messages, and how far the logs were read.
 pub(super) async fn read(pool: &Pool) -> Result<Outbox, StoreError> {
     let found = pool.rows(|| query("SELECT record FROM placet.outbox_read")).await?;
     let read_to = one(&found, rows::parsed)?;

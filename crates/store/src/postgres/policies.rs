@@ -1,7 +1,7 @@
 //! What binds every node: which policies are active, which were replaced, and how often directives became stricter.
 //!
-//! Owns what is written of that. Not here: the rule (`placet_ledger::policies`). Invariant: what is read and written here is under
-//! the lock of the ledger's row, so that of two nodes that activate at once one sees what the other did.
+//! Owns writing that state. Not here: the rule (`placet_ledger::policies`). Invariant: reads and writes here happen under the lock of the
+//! ledger's row, so that of two nodes that activate at once one sees what the other did.
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query};
@@ -14,7 +14,7 @@ use super::batch::forgotten;
 use super::error::Hitch;
 use super::rows::column;
 
-/// How these policies ended, those of them that were active and are not any more.
+/// When, and by which others, any of these policies were replaced.
 pub(super) async fn past(
     connection: &mut PgConnection,
     digests: &[Digest],
@@ -42,7 +42,7 @@ fn digest(bytes: Vec<u8>) -> Result<Digest, Hitch> {
         .map_err(|_short| Hitch::Stop(forgotten("which policies were replaced")))
 }
 
-/// Notes what became of the past.
+/// Records which policies were replaced.
 pub(super) async fn put_past(
     connection: &mut PgConnection,
     before: &PastPolicies,
@@ -68,7 +68,7 @@ pub(super) async fn put_past(
     Ok(())
 }
 
-/// Every node that lives has the active policies in its own row, which it locks for each transaction.
+/// Every live node has the active policies in its own row, which it locks for each transaction.
 pub(super) async fn activate(
     connection: &mut PgConnection,
     policy: Option<PolicyState>,
@@ -89,7 +89,7 @@ pub(super) async fn activate(
     Ok(())
 }
 
-/// Every node that lives has the number in its own row, as it has the policies.
+/// Every live node has the number in its own row, as it has the policies.
 pub(super) async fn tighten(
     connection: &mut PgConnection,
     restriction_version: u64,

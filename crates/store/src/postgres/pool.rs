@@ -1,7 +1,7 @@
 //! The connections for look-ups.
 //!
-//! Owns how many there are and how long anybody waits for one. Not here: making them (`connect`). Invariants: a caller that waits is told
-//! within the longest wait; a connection on which anything went wrong, or whose user gave up half-way, is never used again.
+//! Owns how many there are and how long a caller waits for one. Not here: making them (`connect`). Invariants: a waiting caller is answered
+//! within the longest wait; a connection that had an error, or whose user gave up half-way, is never used again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use placet_ledger::store::StoreError;
 use super::connect::{Connector, Purpose};
 use super::error::Trouble;
 
-/// How many may wait for a connection at once; later ones are refused at once.
+/// How many callers may wait for a connection at once; later ones are refused at once.
 const WAITING_MAX: usize = 4096;
 
 /// A statement with its arguments.
@@ -33,11 +33,11 @@ pub(super) struct Pool {
     wait: Duration,
 }
 
-/// One that is in use; dropping it closes it.
+/// A connection in use; dropping it closes it.
 struct Taken {
     connection: PgConnection,
     generation: u64,
-    /// Whether it has lain idle, so that its server may be gone.
+    /// Whether it was idle, so that its server may be gone.
     rested: bool,
     _slot: OwnedSemaphorePermit,
 }
@@ -54,7 +54,7 @@ impl Pool {
         }
     }
 
-    /// The rows of a statement that only reads. Asked once more on a new connection where the old one turns out to be gone.
+    /// The rows of a read-only statement. Retried once on a new connection if the old one turns out to be gone.
     pub(super) async fn rows(
         &self,
         statement: impl Fn() -> Statement + Send + Sync,
@@ -115,7 +115,7 @@ impl Pool {
         idle.push((taken.generation, taken.connection));
     }
 
-    /// Closes what lies idle; nothing is given out any more.
+    /// Closes idle connections; no more are given out.
     pub(super) fn close(&self) {
         self.slots.close();
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -36,7 +36,7 @@ pub(super) fn unreadable(error: &sqlx::Error) -> StoreError {
     StoreError::Damaged(error.to_string())
 }
 
-/// A limit as the database takes it.
+/// A limit as a database number.
 pub(super) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -119,7 +119,7 @@ pub(super) async fn content(
     if Digest::of(&bytes) == digest { Ok(bytes) } else { Err(StoreError::ContentAltered(digest)) }
 }
 
-/// The log and entry that wrote a record last.
+/// The log and entry that last wrote a record.
 pub(super) async fn entry_of(
     pool: &Pool,
     record_id: &RecordId,
@@ -184,9 +184,9 @@ pub(super) fn approvals_sql(wanted: &ApprovalQuery) -> String {
     list_sql("a.record", wanted)
 }
 
-/// How a list is walked by place: the comparison with the place before, what comes before every place, and the order.
+/// How a list is paged: the comparison with the last place, the value before every place, and the order.
 pub(super) const fn walk(newest_first: bool) -> (&'static str, &'static str, &'static str) {
-    // Every place begins with a time that is before the end of all times.
+    // Every place begins with a time that is before the maximum time.
     if newest_first {
         ("<", "'\\xffffffffffffffffff'::bytea", " DESC")
     } else {
@@ -232,7 +232,7 @@ pub(super) async fn approvals(
     all(&listed(pool, approvals_sql(wanted), wanted).await?, rows::approval)
 }
 
-/// Approvals in short: the records, which are most of a row, are not read.
+/// Approvals in short form, without reading the records, which make up most of a row.
 pub(super) async fn approval_marks(
     pool: &Pool,
     wanted: &ApprovalQuery,

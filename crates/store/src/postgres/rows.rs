@@ -1,7 +1,7 @@
 //! Records as rows: reading them back, and writing what a batch made of them.
 //!
-//! Owns the columns. The record itself stands as JSON in one of them; the others are copies for look-ups and conditions. Invariant: a
-//! row is overwritten only if it is in the revision that was decided about.
+//! Owns the columns. The record itself is JSON in one of them; the others are copies for look-ups and conditions. Invariant: a row is
+//! overwritten only if it is in the revision that was decided about.
 
 use std::sync::Arc;
 
@@ -74,12 +74,12 @@ pub(super) fn run_key(key: &RunKey) -> Result<Vec<u8>, String> {
     Ok(Digest::of(&json).as_bytes().to_vec())
 }
 
-/// What orders approvals: when they were asked, then their id.
+/// The sort key of approvals: when they were requested, then their id.
 pub(super) fn place(created_at: Timestamp, approval_id: &ApprovalId) -> Vec<u8> {
     place_of(created_at, approval_id.as_str())
 }
 
-/// What orders by a time, then by an id.
+/// The sort key of a time, then an id.
 pub(super) fn place_of(created_at: Timestamp, id: &str) -> Vec<u8> {
     // With its sign turned, a number's bytes are in the order of the numbers.
     let mut place = (created_at.as_ms() ^ i64::MIN).to_be_bytes().to_vec();
@@ -87,12 +87,12 @@ pub(super) fn place_of(created_at: Timestamp, id: &str) -> Vec<u8> {
     place
 }
 
-/// A number for a column; what does not fit is as far away as a column reaches.
+/// A number for a column, capped at the column's maximum.
 pub(super) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number of a column; there are none below zero.
+/// A number from a column; negative values do not occur.
 pub(super) fn number(column: i64) -> u64 {
     u64::try_from(column).unwrap_or(0)
 }
@@ -123,7 +123,7 @@ pub(super) struct EffectRows {
 }
 
 impl EffectRows {
-    /// One more, of which the row has the revision `before`.
+    /// Adds a record whose row has the revision `before`.
     pub(super) fn push(
         &mut self,
         record: &EffectRecord,
@@ -155,7 +155,7 @@ impl EffectRows {
         self.record_id.len()
     }
 
-    /// Writes rows that were not there.
+    /// Inserts new rows.
     pub(super) async fn insert(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         let rows = self.len();
         if rows == 0 {
@@ -185,7 +185,7 @@ impl EffectRows {
         every(done.rows_affected(), rows)
     }
 
-    /// Writes rows for which an import has kept places; their entries stand in them already.
+    /// Fills rows that an import has reserved; they name their entries already.
     pub(super) async fn fill(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         let rows = self.len();
         if rows == 0 {
@@ -214,7 +214,7 @@ impl EffectRows {
         every(done.rows_affected(), rows)
     }
 
-    /// Writes rows that were there.
+    /// Updates existing rows.
     pub(super) async fn update(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         let rows = self.len();
         if rows == 0 {
@@ -332,7 +332,7 @@ pub(super) async fn delete_approvals(
     every(done.rows_affected(), gone.len())
 }
 
-/// Which other tenants approvals ask, and how these stand.
+/// The other tenants that approvals ask, and the approvals' states.
 #[derive(Debug, Default)]
 struct Asked {
     tenants: Vec<String>,
@@ -355,7 +355,7 @@ impl Asked {
         asked
     }
 
-    /// Writes it for approvals that are new or have moved.
+    /// Writes these for approvals that are new or have moved.
     async fn put(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         if self.tenants.is_empty() {
             return Ok(());
@@ -409,7 +409,7 @@ pub(super) async fn put_runs(
     Ok(())
 }
 
-/// Whether as many rows were written as were to be.
+/// Checks that all rows were written.
 pub(super) fn every(affected: u64, rows: usize) -> Result<(), Hitch> {
     if usize::try_from(affected) == Ok(rows) { Ok(()) } else { Err(Hitch::Again) }
 }

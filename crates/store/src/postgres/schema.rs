@@ -1,8 +1,8 @@
-//! The tables: making them, and refusing those of another build.
+//! The tables: creating them, and refusing those of another build.
 //!
-//! Owns the schema. No advisory locks: of nodes that make the tables at once, the server's own catalogue lets one through, since that
-//! holds on every server that speaks the protocol and through every pooler. Invariant: the tables are all there and those of this
-//! build, or the store does not start.
+//! Owns the schema. No advisory locks: of nodes that create the tables at once, the server's own catalogue lets one through, since that
+//! works on every server that speaks the protocol and through every pooler. Invariant: the tables all exist and are those of this build, or
+//! the store does not start.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::limits::{self, Kind, LOCK, Limits};
 
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// How long it is until the next try.
+/// The pause before the next try.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the tables where they are missing. Waits for somebody else who does for so long; one who fell silent half-way is let go of after
@@ -38,7 +38,7 @@ pub(super) async fn make(
         }
         if let Some(error) = failed {
             match Trouble::of(&error) {
-                // Another node makes them.
+                // Another node is creating them.
                 Trouble::Again | Trouble::Busy(_) if Instant::now() < deadline => {}
                 Trouble::Busy(why) => {
                     return Err(refused_by_holders(connection, patience, what, &why).await);
@@ -80,7 +80,7 @@ async fn try_make(
     limits::commit(connection, lease.max(patience)).await
 }
 
-/// Whether the tables are there; those of another build are refused. Changes nothing.
+/// Whether the tables exist; those of another build are refused. Changes nothing.
 pub(super) async fn are_there(connection: &mut PgConnection) -> Result<bool, OpenError> {
     let refused = || OpenError::refused("show its tables");
     let table = query("SELECT to_regclass('placet.ledger')::text AS name");

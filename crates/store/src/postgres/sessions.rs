@@ -1,7 +1,7 @@
 //! Sessions of people at the console, for all nodes that share the database.
 //!
-//! Owns the table's statements. Sessions are no part of the ledger: they stand in no log, and who loses them signs in again. Invariant: an
-//! end that was answered is one on every node.
+//! Owns the table's statements. Sessions are not part of the ledger: no log contains them, and a lost one means a new sign-in. Invariant:
+//! once an end was answered, the session is over on every node.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ fn of_row(row: &PgRow) -> Result<KeptSession, sqlx::Error> {
     })
 }
 
-/// Makes a change in a transaction of its own. An error leaves nothing of it, since the connection is closed.
+/// Makes a change in a transaction of its own. An error leaves nothing behind, since the connection is closed.
 async fn changed(connector: &Connector, wait: Duration, change: Change) -> Result<bool, String> {
     let connected = connector.connect(Purpose::Writing).await;
     let mut connection = connected.map_err(|error| error.to_string())?;

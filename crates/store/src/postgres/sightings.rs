@@ -1,8 +1,8 @@
-//! For how long the leases of the other nodes have stood still.
+//! How long the leases of the other nodes have stood still.
 //!
-//! Owns what this node has watched of them. Not here: what is done about a node that fell silent (`node`). Invariants: a lease has stood still
-//! for long enough when this process has watched it for a third more than it is long and it did not move, by this process's own clock. Time in
-//! which nobody could look is not watched, so that an outage of the database fences nobody.
+//! Owns what this node has observed of them. Not here: fencing a node that fell silent (`node`). Invariants: a lease has stood still for
+//! long enough when this process has watched it, without a move, for a third more than its length, by this process's own clock. Time in
+//! which nobody could look does not count, so that an outage of the database fences nobody.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use super::config::LEASE_MAX;
 use super::rows::column;
 
-/// In how many parts a lease has to be watched, and what one look counts for at most. A node renews three times in a lease.
+/// The parts a lease is divided into; one look counts for at most one part. A node renews three times in a lease.
 const PARTS: u32 = 3;
 
-/// How many such parts a lease has to stand still for. With one more than a lease has, an outage that no look noticed, wherever between two
-/// looks it was, leaves the owner of the lease two parts in a row, before it or after it, in which it could have renewed.
+/// How many parts a lease has to stand still for. With one more than a lease has, an outage unnoticed by any look, wherever between two
+/// looks it was, leaves the owner two consecutive parts, before or after it, in which it could have renewed.
 const PARTS_STILL: u32 = 4;
 
-/// What a node has seen of the others' leases.
+/// What a node has observed of the others' leases.
 #[derive(Debug, Default)]
 pub(super) struct Sightings {
     leases: HashMap<i64, Sighting>,
@@ -36,10 +36,10 @@ struct Sighting {
     still: Duration,
 }
 
-/// Another node's lease, as the database tells of it.
+/// Another node's lease, as stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lease {
-    /// Whose it is.
+    /// The epoch that holds it.
     pub(super) epoch: i64,
     /// When it ends, in microseconds since 1970: only whether this moves counts, since the database's clock may jump.
     pub(super) until: i64,
@@ -62,13 +62,13 @@ impl Lease {
     }
 }
 
-/// A node that has fallen silent: its epoch, and where its lease ended when that was seen.
+/// A silent node: its epoch, and the end of its lease as observed.
 pub(super) type Silent = (i64, i64);
 
 impl Sightings {
-    /// Takes in a look at the leases of others, asked for and answered at these moments, right after this node has renewed its own of
-    /// this length. Time in which nobody looked counts for no more than a part of a lease; a whole lease without a look, and all is
-    /// watched again.
+    /// Records a look at the others' leases, asked for and answered at these moments, right after this node renewed its own lease of length
+    /// `own`. Time since the last look counts for at most one part of a lease; after a whole lease without a look all watching starts
+    /// again.
     pub(super) fn look(
         &mut self,
         seen: &[Lease],
@@ -83,7 +83,7 @@ impl Sightings {
         }
         self.leases.retain(|epoch, _| seen.iter().any(|lease| lease.epoch == *epoch));
         for lease in seen {
-            // One that is seen for the first time, or has moved, is watched from now on.
+            // A lease that is new, or has moved, is watched from now on.
             let known = self.leases.get(&lease.epoch).filter(|known| known.lease == *lease);
             let still = known
                 .map_or(Duration::ZERO, |known| known.still.saturating_add(step.min(lease.part())));
@@ -91,7 +91,7 @@ impl Sightings {
         }
     }
 
-    /// The nodes that fell silent, as of a look that is not older than this node's lease.
+    /// The nodes that fell silent, if the last look is not older than this node's lease.
     pub(super) fn silent(&self, own: Duration) -> Vec<Silent> {
         if self.last.is_none_or(|last| last.elapsed() > own) {
             return Vec::new();
@@ -103,7 +103,7 @@ impl Sightings {
     }
 }
 
-/// The leases of the other nodes that live.
+/// The leases of the other live nodes.
 pub(super) async fn leases(
     connection: &mut PgConnection,
     own: u64,

@@ -1,9 +1,8 @@
 //! The shared ledger as an export, and an export as a shared ledger.
 //!
-//! Owns what is written, in which order, and the way of its lines into an empty database. Not here: the form
-//! ([`crate::transfer`]). Invariants: an export is of one moment, while nodes may go on, and of nothing that has lost contents; an import is
-//! in place only when all of it was read, verified and committed; memory is bounded by some hundred lines; no page is waited for without
-//! end.
+//! Owns what is written, in which order, and writing its lines into an empty database. Not here: the form ([`crate::transfer`]).
+//! Invariants: an export is of one moment, while nodes may go on, and is refused if contents are lost; an import is in place only when all
+//! of it was read, verified and committed; memory is bounded by some hundred lines; no page is waited for without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
@@ -38,15 +37,15 @@ const PAGE: usize = 500;
 const CONTENT_PAGE: usize = 8;
 /// How many lines may wait for the database.
 const LINES_MAX: usize = 64;
-/// How many lost contents are counted at most.
+/// At which number the count of lost contents stops.
 const LOST_MAX: usize = 1_000;
 
 fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
 }
 
-/// Writes everything in a database as an export, as it is at one moment; nodes may go on meanwhile. `deployment` is the name under which the
-/// logs were signed, by which they can be verified wherever they come to.
+/// Writes everything in a database as an export, as of one moment; nodes may go on meanwhile. `deployment` is the name under which the logs
+/// were signed, by which they can be verified elsewhere.
 ///
 /// # Errors
 /// [`TransferError`]: the database cannot be read, something in it was altered, contents that its records name are lost, or the writing
@@ -95,7 +94,7 @@ async fn put_log<W: Write + Send>(
     }
 }
 
-/// Effect records, with a look whether the contents that they name are there: what came of it elsewhere would look whole.
+/// Effect records, checking that the contents that they name exist: an export without them would look complete elsewhere.
 async fn put_effects<W: Write + Send>(
     snapshot: &mut Snapshot,
     writer: &mut ExportWriter<W>,
@@ -154,7 +153,7 @@ async fn put_contents<W: Write + Send>(
     }
 }
 
-/// Makes a shared ledger of an export, in a database that no node has used. The export is read on a thread of its own.
+/// Imports an export into a database that no node has used. The export is read on a thread of its own.
 ///
 /// # Errors
 /// [`TransferError`]: the export is not whole, does not agree with itself, or cannot be written. The database is empty then, unless
@@ -178,7 +177,7 @@ pub async fn import(
             break;
         }
     }
-    // The reading thread finds nobody to give a line to, and ends.
+    // The reading thread then has no receiver, and ends.
     drop(inbox);
     let read = reading.await.map_err(refused)?;
     filled?;
@@ -210,7 +209,7 @@ impl Page {
     }
 }
 
-/// A database that is being filled.
+/// A database being filled.
 struct Filling {
     import: Import,
     header: Option<ExportHeader>,
@@ -255,7 +254,7 @@ impl Filling {
         written.map_err(|error| refused(of_sql(&error)))?
     }
 
-    /// Entries first: a record needs the one that made it.
+    /// Entries first: a record needs the entry that made it.
     async fn write_page(&mut self) -> Result<(), TransferError> {
         let log = self.page.log.clone();
         let page = std::mem::take(&mut self.page);

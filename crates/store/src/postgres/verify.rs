@@ -1,7 +1,7 @@
 //! The logs of a database, verified entry by entry while nodes may go on.
 //!
-//! Owns the way through them. Not here: what makes an entry wrong (`crate::seal`). Invariants: all logs are read as they are at one
-//! moment; nothing is changed; what is wrong with one log does not hide the others; memory is bounded by a page of entries.
+//! Owns reading them in order. Not here: what makes an entry wrong (`crate::seal`). Invariants: all logs are read as of one moment; nothing
+//! is changed; a fault in one log does not hide the others; memory is bounded by a page of entries.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ use crate::seal::{LogFault, Walk};
 
 /// How many entries are read at a time.
 const PAGE: usize = 500;
-/// Who says what the root is, in the words of a fault.
+/// The source of the expected root, as named in a fault.
 const ITS_END: &str = "its end in the database";
 
 /// Why the logs could not be read to their ends.
@@ -32,12 +32,12 @@ pub enum LogsError {
     /// The database cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Who looked on could not go on.
+    /// The visitor could not continue.
     #[error("{0}")]
     Visit(#[from] io::Error),
 }
 
-/// What was found of one log.
+/// The result for one log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LogVerdict {
@@ -53,7 +53,7 @@ pub struct LogVerdict {
     pub last_at_ms: Option<i64>,
     /// The root and the last hash at each of the sizes that were asked for and that the log has.
     pub seen: BTreeMap<u64, (Digest, [u8; 32])>,
-    /// What is wrong with it; what comes after was not looked at.
+    /// What is wrong with it; what follows the fault was not checked.
     pub fault: Option<LogFault>,
 }
 
@@ -81,9 +81,9 @@ impl LogVerdict {
     }
 }
 
-/// Who looks on: at each log before its first entry, and at each of its entries once it is verified.
+/// Visits each log before its first entry, and each of its entries once it is verified.
 pub trait LogVisitor: Send {
-    /// A log begins; `false`: it is passed over.
+    /// A log begins; `false`: skip it.
     ///
     /// # Errors
     /// It cannot go on.
@@ -96,7 +96,7 @@ pub trait LogVisitor: Send {
     fn entry(&mut self, entry: &LogEntry) -> io::Result<()>;
 }
 
-/// Sees every log, and does nothing about it.
+/// Visits every log and does nothing.
 impl LogVisitor for () {
     fn log(&mut self, _log: &str) -> io::Result<bool> {
         Ok(true)
@@ -118,11 +118,11 @@ pub async fn log_names(config: &PostgresConfig) -> Result<Vec<String>, LogsError
     Ok(logs.into_iter().map(|log| log.log).collect())
 }
 
-/// Verifies the logs of a database: every entry, every link of their chains, and that each ends as the database says. `sizes` are the
-/// sizes at which the roots of a log are wanted.
+/// Verifies the logs of a database: every entry, every link of their chains, and that each ends as the database says. `sizes` are the log
+/// sizes whose roots are wanted.
 ///
 /// # Errors
-/// [`LogsError`]: they could not be read to their ends. What is wrong with a log is in its verdict.
+/// [`LogsError`]: they could not be read to their ends. A fault in a log is in its verdict.
 pub async fn verify_logs(
     config: &PostgresConfig,
     sizes: &BTreeMap<String, Vec<u64>>,

@@ -1,8 +1,8 @@
 //! What a batch writes: contents, records, tiles, entries.
 //!
-//! Owns the statements. Not here: how records become rows (`rows`), what is decided (`batch`). Invariants: entries are chained without
-//! gaps, and their hashes are those of the journal's frames, so that proofs and exports are the same for every store; content that is kept
-//! again is there afterwards, whichever node deletes it at the same moment.
+//! Owns the statements. Not here: how records become rows (`rows`), the decisions (`batch`). Invariants: entries are chained without gaps,
+//! and their hashes are those of the journal's frames, so that proofs and exports are the same for every store; content that is kept again
+//! exists afterwards, even if another node deletes it at the same moment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -32,14 +32,14 @@ pub(super) struct Entries<'a> {
     prev: Vec<Vec<u8>>,
     hash: Vec<Vec<u8>>,
     payload: Vec<&'a [u8]>,
-    /// What the entries' events are about, each with the number of its entry.
+    /// The subjects of the entries' events, each with the number of its entry.
     subjects: (Vec<String>, Vec<i64>),
-    /// The last entry that wrote an effect record.
+    /// For each effect record, the last entry that wrote it.
     pub(super) wrote: HashMap<RecordId, u64>,
 }
 
 impl<'a> Entries<'a> {
-    /// Appends the entry of a piece behind `head`; the hash is that of the journal's frame.
+    /// Appends the entry of a piece after `head`; the hash is that of the journal's frame.
     pub(super) fn append(
         &mut self,
         epoch: u64,
@@ -76,8 +76,8 @@ pub(super) async fn put_content(
     put_contents(connection, contents.collect()).await
 }
 
-/// Keeps contents. A row that is there already is taken hold of by counting that: a deletion that another node has in hand is waited for,
-/// and one that it begins meanwhile finds another number than it saw ([`forget_content`]).
+/// Keeps contents. An existing row is locked by incrementing its counter: a deletion in progress on another node is waited for, and one
+/// that begins meanwhile finds that the counter has changed ([`forget_content`]).
 pub(super) async fn put_contents(
     connection: &mut PgConnection,
     mut contents: Vec<(&str, Digest, &[u8])>,
@@ -117,8 +117,8 @@ fn gone_after<'a>(pieces: &[&'a Piece]) -> BTreeSet<(&'a str, &'a [u8; 32])> {
     gone
 }
 
-/// Rows are locked by key, as every node does it. One that another node kept again while it was waited for has another number than
-/// before and stays: a record of that node names it from now on.
+/// Rows are locked by key, as every node does it. If another node kept a content again during the wait, its counter has changed and the row
+/// stays: a record of that node now names it.
 const FORGET: &str = "WITH seen AS MATERIALIZED ( \
        SELECT c.tenant, c.digest, c.kept_again FROM placet.content AS c \
        JOIN unnest($1::text[], $2::bytea[]) AS n (tenant, digest) ON c.tenant = n.tenant AND c.digest = n.digest), \
@@ -219,7 +219,7 @@ pub(super) async fn put_tiles(
     parts: &[TilePart],
 ) -> Result<(), Hitch> {
     let (mut levels, mut places, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-    // The lowest level is made of the entries themselves.
+    // The lowest level consists of the entries themselves.
     for part in parts.iter().filter(|part| part.tile.level > 0) {
         let first = tile_place(part.tile.index, part.offset);
         for (place, hash) in (first..).zip(&part.hashes) {

@@ -1,9 +1,9 @@
-//! The task that writes: it gathers commits into batches and sees each of them to its end.
+//! The writing task: it gathers commits into batches and sees each of them to its end.
 //!
-//! Owns this node's writing connection, the queue, and what is in doubt after a connection was lost at the commit. Not here: what
-//! a transaction does (`batch`). Invariants: a commit is acknowledged only after the database said so, or after a later transaction of this
-//! node, itself acknowledged, has found it (so that what a synchronous standby does not have is never acknowledged); a commit is
-//! refused only when it is certain that it was not kept.
+//! Owns this node's writing connection, the queue, and the batch in doubt after a connection was lost at the commit. Not here: what a
+//! transaction does (`batch`). Invariants: a commit is acknowledged only after the database said so, or after a later transaction of this
+//! node, itself acknowledged, has found it (so that nothing a synchronous standby lacks is ever acknowledged); a commit is refused only
+//! when it is certain that it was not kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -34,7 +34,7 @@ const BATCH_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// How many commits may wait.
 pub(super) const QUEUE_MAX: usize = 4096;
-/// How often a batch is begun again because somebody was quicker, before it counts as a fault.
+/// How often a batch is begun again because another transaction was quicker, before it counts as a fault.
 const TRIES_MAX: u32 = 200;
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ impl Ticket {
     }
 }
 
-/// A commit on its way.
+/// A submitted commit.
 #[derive(Debug)]
 pub(super) struct Submission {
     pub(super) piece: Piece,
@@ -68,15 +68,15 @@ pub(super) struct Submission {
     pub(super) deadline: Instant,
 }
 
-/// What the writer is asked.
+/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Order {
     Commit(Box<Submission>),
-    /// Everything handed in before is written, then the epoch ends.
+    /// Write everything submitted before, then end the epoch.
     Close(CloseReply),
 }
 
-/// How the writer goes about it.
+/// The writer's limits.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) wait: Duration,
@@ -84,11 +84,11 @@ pub(super) struct Terms {
     pub(super) on_sync: Option<SyncObserver>,
 }
 
-/// How a transaction stands before its commit.
+/// The state of a transaction before its commit.
 enum Prepared {
     /// The batch is written.
     Written(Outcome),
-    /// The batch that was in doubt turns out to be kept.
+    /// The batch in doubt turned out to be kept.
     Found,
 }
 
@@ -99,9 +99,9 @@ pub(super) struct Writer {
     terms: Terms,
     connection: Option<PgConnection>,
     log: Appender,
-    /// What the batch in hand comes to, from before its commit until it is known whether that was kept.
+    /// The result of the current batch, from before its commit until it is known whether it was kept.
     doubt: Option<Outcome>,
-    /// What waits for every node, beside what goes on.
+    /// Commits that wait for every node, while others go on.
     aside: Aside,
     inbox: mpsc::Receiver<Order>,
 }
@@ -147,7 +147,7 @@ impl Writer {
         }
     }
 
-    /// Tries again what waits for every node; refuses what has waited too long.
+    /// Retries what waits for every node; refuses what has waited too long.
     async fn try_again(&mut self) {
         let now = Instant::now();
         let (late, rest): (Vec<_>, Vec<_>) =
@@ -161,7 +161,7 @@ impl Writer {
         self.aside.reset();
     }
 
-    /// Who holds what every node has to wait for, as far as the database tells.
+    /// The sessions that hold what every node has to wait for, as far as the database tells.
     async fn who_hinders(&mut self) -> String {
         let limit = self.terms.wait;
         let asking = async {
@@ -180,7 +180,7 @@ impl Writer {
         }
     }
 
-    /// Whatever else waits, as far as one transaction should hold.
+    /// Adds whatever else is queued, up to the limits of one transaction.
     fn gather(&mut self, first: Submission) -> (Vec<Submission>, Option<CloseReply>) {
         let mut bytes: usize = 0;
         let mut batch: Vec<Submission> = Vec::new();
@@ -203,7 +203,7 @@ impl Writer {
         (batch, None)
     }
 
-    /// From here on the keys of new records cannot be given back.
+    /// From here on claims of the new records' keys cannot be released.
     fn board(&self, submission: &Submission) {
         for change in &submission.piece.changes.effects {
             if let EffectChange::Put(record) = change
@@ -244,7 +244,7 @@ impl Writer {
                     batch = rest;
                     if !binding.is_empty() {
                         self.aside.put(binding, self.terms.wait);
-                        // The others do not need what was not to be had.
+                        // The others do not need the lock that was not available.
                         continue;
                     }
                     why
@@ -304,7 +304,7 @@ impl Writer {
         self.state.held_at_commit().await;
         let began = Instant::now();
         let limit = self.terms.lease.max(limit);
-        // Whatever goes wrong from here on, the next connection finds out what became of the batch.
+        // If anything goes wrong from here on, the next connection finds out whether the batch was kept.
         match timeout(limit, raw_sql("COMMIT").execute(&mut connection)).await {
             Ok(Ok(_done)) => self.connection = Some(connection),
             Ok(Err(error)) => return Err(Hitch::Away(said(&error))),
@@ -313,7 +313,7 @@ impl Writer {
         self.state.renewed(sent, self.terms.lease);
         let outcome = self.doubt.take().ok_or(Hitch::Again)?;
         if outcome.answers.len() != batch.len() {
-            // What is known of another batch must never be the answer to this one.
+            // The outcome of another batch must never be the answer to this one.
             let why = "a batch was taken for another one".to_owned();
             return Err(Hitch::Stop(StoreError::Uncertain(why)));
         }
@@ -341,7 +341,7 @@ impl Writer {
         let known = self.state.head();
         if let Some(outcome) = &self.doubt {
             if own.head == outcome.head && own.head != known {
-                // It was kept. This transaction comes after it: once it is acknowledged, so is the one before.
+                // It was kept. This transaction comes after it: once this one is acknowledged, so is that one.
                 touch(connection, self.state.epoch, self.terms.lease).await?;
                 return Ok(Prepared::Found);
             }
@@ -363,7 +363,7 @@ impl Writer {
         })
     }
 
-    /// Ends the transaction; where the connection may still be good, it is kept.
+    /// Rolls the transaction back; the connection is kept if it may still be good.
     async fn roll_back(&mut self, mut connection: PgConnection, hitch: &Hitch) {
         match hitch {
             Hitch::Again | Hitch::Busy(_) | Hitch::Full | Hitch::Split(_) => {
@@ -376,7 +376,7 @@ impl Writer {
         }
     }
 
-    /// The batch is kept, all that was accepted of it.
+    /// The batch is kept: acknowledges everything in it that was accepted.
     fn acknowledge(&mut self, batch: Vec<Submission>, outcome: Outcome) {
         self.state.set_head(outcome.head);
         self.state.note_entry(outcome.at_ms);
@@ -395,7 +395,7 @@ impl Writer {
             self.state.claims.found(record_id);
         }
         for (submission, answer) in answered {
-            // Nobody may be waiting any more; what was kept is kept.
+            // The caller may be gone; what was kept is kept.
             drop(submission.reply.send(answer));
         }
     }
@@ -409,7 +409,7 @@ impl Writer {
         }
     }
 
-    /// Refuses at a fault; where the batch is in doubt, this does not say that nothing was kept.
+    /// Refuses at a fault; if the batch is in doubt, the answer does not say that nothing was kept.
     fn refuse_at_fault(&self, batch: Vec<Submission>, fault: StoreError) {
         let refusal = match (&self.doubt, fault) {
             (None, fault) => fault,
@@ -419,7 +419,7 @@ impl Writer {
         self.refuse(batch, &refusal);
     }
 
-    /// Refuses those whose time is over; nothing of them was kept.
+    /// Refuses commits whose time has expired; nothing of them was kept.
     fn refuse_late(&self, batch: Vec<Submission>, why: &str) -> Vec<Submission> {
         let now = Instant::now();
         let (late, rest): (Vec<_>, Vec<_>) =
@@ -428,7 +428,7 @@ impl Writer {
         rest
     }
 
-    /// Ends the epoch, so that nobody has to wait for its lease to run out.
+    /// Ends the epoch, so that nobody has to wait for its lease to expire.
     async fn close(mut self, reply: CloseReply) {
         let hindered = StoreError::LockTimeout("this node is ended".to_owned());
         let waiting = self.aside.take();
@@ -469,7 +469,7 @@ impl Writer {
         .bind(column(self.state.epoch))
         .execute(&mut connection)
         .await?;
-        // A connection that is not ended in order ends all the same.
+        // A connection that is not closed in order ends all the same.
         drop(connection.close().await);
         Ok(())
     }

@@ -25,7 +25,7 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Goes on behind the last checkpoint that was signed, if any was.
+    /// Continues after the last signed checkpoint, if any.
     ///
     /// # Errors
     /// The last checkpoint is not signed with this key or is about another log.
@@ -49,11 +49,11 @@ impl Sealer {
         &self.origin
     }
 
-    /// Signs what the log is now. `prove` makes the proof that it comes after the last checkpoint, which is verified here. Keep the
-    /// note where [`Sealer::new`] will find it before anybody else gets it.
+    /// Signs the current log. `prove` makes the proof that it extends the last checkpoint, which is verified here. Keep the note where
+    /// [`Sealer::new`] will find it before anybody else gets it.
     ///
     /// # Errors
-    /// [`SealError::NotAfter`]: the log is not the one of the last checkpoint any more.
+    /// [`SealError::NotAfter`]: the log no longer extends the last checkpoint.
     pub fn seal(
         &mut self,
         log: &LogHead,
@@ -107,7 +107,7 @@ pub struct CheckpointFile {
 }
 
 impl CheckpointFile {
-    /// In this file.
+    /// Keeps it in this file.
     pub fn new(path: impl Into<PathBuf>, medium: Arc<dyn Medium>) -> Self {
         Self { path: path.into(), medium }
     }
@@ -143,7 +143,7 @@ impl CheckpointFile {
 /// Checks a signed checkpoint: that it is signed with this key, and, if a log is named, about it.
 ///
 /// # Errors
-/// [`SealError`] says what it is instead.
+/// [`SealError`] says what is wrong with it.
 pub fn verify_checkpoint(
     note: &str,
     key: &SealPublic,

@@ -30,7 +30,7 @@ pub enum SealError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The key file is not one.
+    /// The file is not a key file.
     #[error("`{}` is not a signing key", .path.display())]
     KeyFile {
         /// The file.
@@ -39,19 +39,19 @@ pub enum SealError {
     /// The operating system gave no random bytes.
     #[error("no random bytes for a signing key: {0}")]
     Random(String),
-    /// A public key is not written as one.
+    /// The text is not a public key.
     #[error("a public key is written `NAME+HASH+BASE64`")]
     PublicKey,
     /// The text is not a signed checkpoint.
     #[error(transparent)]
     Note(#[from] NoteError),
-    /// Nobody with this key has signed it.
+    /// There is no signature of this key.
     #[error("it is not signed with the key `{key}`")]
     NotSigned {
         /// The name and hash of the key.
         key: String,
     },
-    /// It names the key, but the signature is not of this text with this key.
+    /// It names the key, but the signature is not one of this text with this key.
     #[error("the signature with the key `{key}` is wrong: what was signed is something else")]
     Signature {
         /// The name and hash of the key.
@@ -72,7 +72,7 @@ pub enum SealError {
         from: u64,
         /// The size of what should come after it.
         to: u64,
-        /// In what it does not.
+        /// The difference.
         why: String,
     },
     /// A proof does not verify.

@@ -1,8 +1,8 @@
 //! The Ed25519 key that signs checkpoints and receipts.
 //!
 //! Owns its file, its name and the forms of its public half. The file has the form that signed notes use for private keys:
-//! `PRIVATE+KEY+NAME+HASH+BASE64`, where the hash binds name and key. Not here: what is signed. Invariants: a key is used only
-//! from a file that nobody but its owner may read; a key that is there is never replaced; no form but the file shows it.
+//! `PRIVATE+KEY+NAME+HASH+BASE64`, where the hash binds name and key. Not here: what is signed. Invariants: a key is used only from a file
+//! that nobody but its owner may read; an existing key is never replaced; the secret is shown nowhere but in its file.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -33,7 +33,7 @@ pub struct SealKey {
     public: SealPublic,
 }
 
-/// The public half of a key: what others verify with.
+/// The public half of a key, for verifying.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealPublic {
     name: NoteName,
@@ -42,7 +42,7 @@ pub struct SealPublic {
 }
 
 impl SealKey {
-    /// Opens the key in this file; makes it under this name if there is no such file. A key that is there keeps its name.
+    /// Opens the key in this file, or makes one under this name if there is no such file. An existing key keeps its name.
     ///
     /// # Errors
     /// [`SealError`]: the file is not a key, or not only its owner's.
@@ -57,7 +57,7 @@ impl SealKey {
         }
     }
 
-    /// Opens the key in this file, which must be there.
+    /// Opens the key in this file, which must exist.
     ///
     /// # Errors
     /// [`SealError`]: there is none, it is not a key, or not only its owner's.
@@ -81,7 +81,7 @@ impl SealKey {
         Self::parse(&text).ok_or_else(|| SealError::KeyFile { path: path.to_owned() })
     }
 
-    /// A key from 32 secret bytes: for tests, and for keys that come from elsewhere.
+    /// A key from 32 secret bytes: for tests, and for keys made elsewhere.
     #[must_use]
     pub fn from_seed(name: NoteName, seed: &[u8; 32]) -> Self {
         let signing = SigningKey::from_bytes(seed);
@@ -95,11 +95,11 @@ impl SealKey {
         &self.public
     }
 
-    /// A secret for another purpose, the same for the same key, of which nothing leads back to it (HMAC-SHA256 over the purpose).
+    /// A secret for another purpose, always the same for a key, which does not reveal the key (HMAC-SHA256 over the purpose).
     #[must_use]
     pub fn secret_for(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
         let seed = Zeroizing::new(self.signing.to_bytes());
-        // Filled up to the block of the hash, as the algorithm does with a shorter key.
+        // Padded to the block size of the hash, as the algorithm does with a shorter key.
         let mut block = Zeroizing::new([0_u8; 64]);
         block.iter_mut().zip(seed.iter()).for_each(|(to, from)| *to = *from);
         let mut mac = Hmac::<Sha256>::new((&*block).into());
@@ -111,7 +111,7 @@ impl SealKey {
         self.signing.sign(message).to_bytes()
     }
 
-    /// Makes a key and puts it in place in one step; one that is there by then stays.
+    /// Makes a key and puts it in place in one step; one that exists by then stays.
     fn create(path: &Path, name: &NoteName) -> Result<(), SealError> {
         let mut random = [0_u8; 8];
         let mut seed = Zeroizing::new([0_u8; 32]);
@@ -222,7 +222,7 @@ impl SealPublic {
         self.key.to_bytes()
     }
 
-    /// Checks a signature, strictly: no other signature and no weak key is taken for it.
+    /// Checks a signature strictly: malleable signatures and weak keys are refused.
     pub(super) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SealError> {
         let wrong = || SealError::Signature { key: self.id() };
         let signature = Signature::from_slice(signature).map_err(|_length| wrong())?;

@@ -1,7 +1,7 @@
 //! Receipts as compact JWS (RFC 7515): one signed line that a caller can keep.
 //!
-//! Owns signing and verifying. Not here: what a receipt claims (`placet_ledger::proof::receipt`). Invariants: exactly one
-//! algorithm, one type and one key are taken, whatever the header asks for; a receipt is signed only if its own proof holds.
+//! Owns signing and verifying. Not here: what a receipt claims (`placet_ledger::proof::receipt`). Invariants: exactly one algorithm, one
+//! type and one key are accepted, whatever the header asks for; a receipt is signed only if its own proof holds.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -15,7 +15,7 @@ use super::{SealError, SealKey, SealPublic};
 const ALGORITHM: &str = "EdDSA";
 const RECEIPT_BYTES_MAX: usize = 64 << 10;
 
-/// Nothing else may stand in the header: what is not known here could change what the signature means.
+/// No other field is allowed in the header: an unknown one could change what the signature means.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
@@ -43,7 +43,7 @@ pub fn sign_receipt(key: &SealKey, claims: &ReceiptClaims) -> Result<String, Sea
 /// Checks a receipt: signature, signer, and that its entry is in the tree it names. Needs nothing but the public key.
 ///
 /// # Errors
-/// [`SealError`] says what it is instead.
+/// [`SealError`] says what is wrong with it.
 pub fn verify_receipt(receipt: &str, key: &SealPublic) -> Result<ReceiptClaims, SealError> {
     let (header, claims, signature) = split(receipt)?;
     let header: Header = read(header, "its header is not of a receipt")?;
@@ -61,7 +61,7 @@ pub fn verify_receipt(receipt: &str, key: &SealPublic) -> Result<ReceiptClaims, 
     Ok(claims)
 }
 
-/// Checks that the tree of a verified receipt is that of a verified checkpoint, or that one comes after the other.
+/// Checks that the tree of a verified receipt is that of a verified checkpoint, or that one extends the other.
 ///
 /// # Errors
 /// They are of different logs, or the proof does not join them.

@@ -1,8 +1,7 @@
 //! Verifying a log entry by entry, wherever it is kept.
 //!
-//! Owns the order of the checks and what is said of the first that fails. Not here: the form (`export`), signatures, and the comparison
-//! of what was seen with what was signed. Invariant: an entry is taken only if its hash is computed from its own bytes and the next one
-//! names it.
+//! Owns the order of the checks and the report of the first that fails. Not here: the form (`export`), signatures, and comparing the result
+//! with what was signed. Invariant: an entry is accepted only if its hash is computed from its own bytes and the next one names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
@@ -14,7 +13,7 @@ use placet_types::digest::Digest;
 
 use super::export::{EXPORT_VERSION, ExportHeader, ExportLine, entry_hash};
 
-/// A payload of the largest size, each byte of it escaped.
+/// A payload of the largest size, with each byte escaped.
 const LINE_BYTES_MAX: u64 = 8 << 20;
 
 /// Why an export does not verify, and where.
@@ -36,24 +35,24 @@ pub enum LogFault {
     /// A line is longer than any can be.
     #[error("the line is too long")]
     TooLong,
-    /// A line is not of its form.
+    /// A line is malformed.
     #[error("the line cannot be read: {0}")]
     Malformed(serde_json::Error),
     /// The export has no first line.
     #[error("the export is empty")]
     Empty,
-    /// It is of another form.
+    /// It is in another form.
     #[error("the export is of version {0}, which is not known here")]
     Version(u16),
-    /// It is a part of a log.
+    /// It is only a part of a log.
     #[error("the export begins with entry {0}: only a whole log is verified here")]
     Part(u64),
     /// An entry is missing, doubled or out of order.
     #[error("entry {found} stands where entry {expected} is due")]
     Sequence {
-        /// The one that is due.
+        /// The expected one.
         expected: u64,
-        /// The one that is there.
+        /// The one found.
         found: u64,
     },
     /// An entry does not follow the one before it.
@@ -73,17 +72,17 @@ pub enum LogFault {
     Order {
         /// The entry.
         seq: u64,
-        /// Of what.
+        /// Which of these.
         what: &'static str,
     },
-    /// The log that was signed is another one.
+    /// The log differs from the one that was signed.
     #[error("the first {size} entries do not have the {what} that {whose} says")]
     Signed {
         /// The size of the checkpoint.
         size: u64,
         /// What differs.
         what: &'static str,
-        /// Of which checkpoint.
+        /// The checkpoint.
         whose: &'static str,
     },
     /// The log does not end where it says that it does.
@@ -109,7 +108,7 @@ pub struct WholeLog {
     pub seen: BTreeMap<u64, (Digest, [u8; 32])>,
 }
 
-/// Verifies the chain of an export from its first entry on, to be compared with whatever was signed of it.
+/// Verifies the chain of an export from its first entry on, for comparison with what was signed.
 ///
 /// # Errors
 /// The first thing that is wrong, with its line.

@@ -1,7 +1,7 @@
 //! Reading an export.
 //!
-//! Owns the proof that it is whole: what was handed out before the end counts only when this has answered. Not here: what is made of
-//! it. Invariant: no more than one line is in memory.
+//! Owns the proof that it is whole: what was passed on before the end counts only when this has succeeded. Not here: what the caller makes
+//! of it. Invariant: no more than one line is in memory.
 
 use std::io::BufRead;
 use std::io::Read as _;
@@ -10,13 +10,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::{EXPORT_VERSION, ExportHeader, ExportItem, TransferError, TransferSummary};
 
-/// No line is longer: the largest content in base64, and some room.
+/// The longest line: the largest content in base64, with some room.
 const LINE_BYTES_MAX: u64 = 32 << 20;
 
-/// Reads an export, and hands the header and then each item to `visit`. What it made of them is good only if this succeeds.
+/// Reads an export, passing the header and then each item to `visit`. What `visit` made of them is good only if this succeeds.
 ///
 /// # Errors
-/// [`TransferError`]: something is not as it was written, or `visit` refuses.
+/// [`TransferError`]: something was altered, or `visit` refuses.
 pub fn read_export(
     mut input: impl BufRead,
     visit: &mut dyn FnMut(ExportItem) -> Result<(), TransferError>,

@@ -1,7 +1,7 @@
-//! The appender: what entries are written with, by the writer's thread or by a caller who waits for no sync.
+//! The appender: writes entries, on the writer's thread or on that of a caller that needs no sync.
 //!
-//! Owns: the order journal → sync → state → erasing within one batch, and when something is due. Not here: who is answered, and the end
-//! of it all (`batch`). Invariant: one thread at a time writes with it; after a failure nothing more is written.
+//! Owns: the order journal → sync → state → erasing within one batch, and when something is due. Not here: who is answered, and stopping
+//! (`batch`). Invariant: only one thread at a time uses it; after a failure nothing more is written.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -27,22 +27,22 @@ pub(super) struct Parts<A> {
     pub(super) counters: Arc<Counters>,
 }
 
-/// What entries are written with.
+/// The state needed to write entries.
 pub(super) struct Appender<A: Apply> {
     pub(super) parts: Parts<A>,
     pub(super) later: Arc<Mutex<Later<A>>>,
-    /// Until when there is enough free space without asking.
+    /// Until when free space counts as ample without a check.
     space_until: Option<Instant>,
-    /// Entries that are written but not yet durable, hence not yet in the state.
+    /// Entries written but not yet durable, hence not yet in the state.
     unapplied: Vec<AppliedFrame>,
     sync_due: Option<Instant>,
     witness_due: Option<Instant>,
-    /// When contents that could not be erased yet are tried again.
+    /// When to retry erasing contents that could not be erased yet.
     erase_due: Option<Instant>,
     state: AppenderState,
 }
 
-/// Whether it writes.
+/// Whether it can be used.
 enum AppenderState {
     Sound,
     /// Something failed: the writer ends with that.
@@ -51,7 +51,7 @@ enum AppenderState {
     Broken,
 }
 
-/// The appender while one thread has it.
+/// The appender while one thread holds it.
 pub(super) struct AppenderGuard<'a, A: Apply>(MappedMutexGuard<'a, Appender<A>>);
 
 impl<'a, A: Apply> AppenderGuard<'a, A> {
@@ -84,16 +84,16 @@ impl<A: Apply> Drop for AppenderGuard<'_, A> {
     }
 }
 
-/// How often it is looked whether contents may be erased that could not be yet.
+/// How often to check whether postponed contents may be erased.
 const ERASE_AGAIN: Duration = Duration::from_millis(200);
 
-/// For how long free space that was ample is not asked for again.
+/// For how long ample free space is not checked again.
 const SPACE_KNOWN_FOR: Duration = Duration::from_millis(100);
 
-/// What a segment has to have left for a caller to write to it: the next one is begun with syncs, which are not for callers to wait for.
+/// The room a segment must have left for a caller to write to it: beginning the next one needs syncs, which callers should not wait for.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
-/// What is written at once.
+/// One batch.
 pub(super) struct Batch {
     frames: Vec<StagedFrame>,
     bytes: usize,
@@ -103,7 +103,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Whether it takes no further request.
+    /// Whether it accepts no further request.
     pub(super) const fn is_full(&self, config: &WriterConfig) -> bool {
         self.bytes >= config.batch_bytes_max
     }
@@ -127,22 +127,22 @@ impl<A: Apply> Appender<A> {
         }
     }
 
-    /// When the writer's thread has something to do without being asked.
+    /// When the writer's thread is next due to act unasked.
     pub(super) fn due(&self) -> Option<Instant> {
         [self.sync_due, self.witness_due, self.erase_due].into_iter().flatten().min()
     }
 
-    /// Whether the thread syncs soon, and takes what is left for later with that.
+    /// Whether the thread will sync soon, and then take what is left for later.
     pub(super) const fn will_sync(&self) -> bool {
         self.sync_due.is_some()
     }
 
-    /// Whether the thread has something to do of which it does not know.
+    /// Whether there is work that the thread does not know of.
     pub(super) fn wants_the_thread(&self) -> bool {
         !self.is_sound() || (self.sync_due.is_none() && !self.unapplied.is_empty())
     }
 
-    /// Whether a caller may write, and will not have to wait.
+    /// Whether a caller may write without having to wait.
     pub(super) fn may_write_here(&self) -> bool {
         self.is_sound() && self.parts.journal.room_bytes() >= ROOM_BYTES_MIN
     }
@@ -151,7 +151,7 @@ impl<A: Apply> Appender<A> {
         matches!(self.state, AppenderState::Sound)
     }
 
-    /// Nothing, as long as nothing has failed.
+    /// Fails once something has failed.
     pub(super) fn check(&self) -> Result<(), JournalError> {
         match &self.state {
             AppenderState::Sound => Ok(()),
@@ -160,7 +160,7 @@ impl<A: Apply> Appender<A> {
         }
     }
 
-    /// The first failure is the last thing that is done with it.
+    /// After the first failure it is never used again.
     fn guard<T>(&mut self, done: Result<T, JournalError>) -> Result<T, JournalError> {
         if let Err(error) = &done {
             self.state = AppenderState::Failed(error.clone());
@@ -177,7 +177,7 @@ impl<A: Apply> Appender<A> {
         answer
     }
 
-    /// Begins a batch with what nobody waits for. What is refused of it can only be logged.
+    /// Begins a batch with the requests nobody waits for. Their refusals can only be logged.
     pub(super) fn begin(&mut self) -> Batch {
         let last_at_ms = self.parts.journal.last_at_ms().unwrap_or(i64::MIN);
         let mut batch = Batch {
@@ -196,7 +196,7 @@ impl<A: Apply> Appender<A> {
         batch
     }
 
-    /// Counts a batch with so many requests that somebody waits for.
+    /// Counts a batch with this many waiting requests.
     pub(super) fn note_batch(&self, requests: usize) {
         let counters = &self.parts.counters;
         counters.requests.fetch_add(to_u64(requests), Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl<A: Apply> Appender<A> {
         }
         let staged_before = to_u64(batch.frames.len());
         let next_seq = self.parts.journal.head().0.saturating_add(staged_before).saturating_add(1);
-        // Read for each request: an entry is never older than what it says happened, however long ago its batch was begun.
+        // Read for each request: an entry is never dated before the event it records, however long ago its batch was begun.
         batch.last_at = batch.last_at.max(self.parts.config.clock.now());
         let mut staged = Staged::new(next_seq, batch.last_at);
         let reply = self.parts.apply.prepare(request, &mut staged)?;
@@ -228,7 +228,7 @@ impl<A: Apply> Appender<A> {
         Ok(reply)
     }
 
-    /// Whether there is too little space; asked again at once as long as there is.
+    /// Whether there is too little space; while there is, it is checked every time.
     fn space_is_low(&mut self) -> Result<bool, JournalError> {
         let now = Instant::now();
         if self.space_until.is_some_and(|until| now < until) {
@@ -245,7 +245,7 @@ impl<A: Apply> Appender<A> {
         self.guard(written)
     }
 
-    /// The frames first, then (where asked for) the sync, the state, and what is to be erased.
+    /// The frames first, then (where asked for) the sync, the state, and the erasing.
     fn write(&mut self, batch: Batch) -> Result<(), JournalError> {
         for StagedFrame { kind, at, payload, contents } in batch.frames {
             let journal = &mut self.parts.journal;
@@ -262,7 +262,7 @@ impl<A: Apply> Appender<A> {
         Ok(())
     }
 
-    /// Erases the contents of which durable entries say so. Should this be cut short, the next start finishes it.
+    /// Erases the contents that durable entries say are deleted. If interrupted, the next start finishes it.
     fn erase(&mut self) -> Result<(), JournalError> {
         if self.parts.apply.owes_erasures() {
             let places = self.parts.apply.to_erase();
@@ -271,7 +271,7 @@ impl<A: Apply> Appender<A> {
                 self.parts.apply.erased(&places).map_err(of_apply)?;
             }
         }
-        // While a backup is made they wait: they are tried again until they are done.
+        // They wait while a backup is made, and are retried until done.
         let owes = self.parts.apply.owes_erasures();
         self.erase_due = if owes { Instant::now().checked_add(ERASE_AGAIN) } else { None };
         Ok(())
@@ -289,13 +289,13 @@ impl<A: Apply> Appender<A> {
         }
         self.sync_due = None;
         if self.witness_due.is_none() {
-            // Not delayed by what comes after: under steady load it would never be written.
+            // Not delayed by later entries: under steady load the witness would never be written.
             self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
         }
         Ok(())
     }
 
-    /// The state machine learns of the entries; the readers see them from here on.
+    /// Passes the entries to the state machine; readers see them from here on.
     fn take_over(&mut self) -> Result<(), JournalError> {
         let applied = self.parts.apply.applied(&self.unapplied);
         applied.map_err(of_apply)?;
@@ -303,7 +303,7 @@ impl<A: Apply> Appender<A> {
         Ok(())
     }
 
-    /// Does what is due. For the writer's thread, by whose clock it is.
+    /// Does what is due. Called by the writer's thread, with its time.
     pub(super) fn tend_timers(&mut self) -> Result<(), JournalError> {
         let tended = self.tend();
         self.guard(tended)
@@ -327,7 +327,7 @@ impl<A: Apply> Appender<A> {
         Ok(())
     }
 
-    /// Makes all durable and lets go of everything, the lock last, so that it can be opened again at once.
+    /// Makes everything durable and drops everything, the lock last, so that the journal can be opened again at once.
     pub(super) fn close(mut self) -> Result<(), JournalError> {
         self.sync()?;
         let Parts { journal, apply, .. } = self.parts;

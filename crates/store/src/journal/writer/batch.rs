@@ -1,7 +1,7 @@
 //! The writer's thread: collects a batch, has it written and made durable, answers it.
 //!
 //! Owns: the loop, when it wakes, and the end.
-//! Not here: the queue's other end, and the writing itself (`appender`). Invariant: the first failure is the last thing that happens.
+//! Not here: the queue's other end, and the writing itself (`appender`). Invariant: the first failure ends everything.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct Worker<A: Apply> {
 
 type Reply<A> = oneshot::Sender<Result<<A as Apply>::Reply, <A as Apply>::Error>>;
 
-/// Somebody who wants to be told when all is closed.
+/// The caller to be told when all is closed.
 type Closer = oneshot::Sender<Result<(), JournalError>>;
 
 struct Waiter<A: Apply> {
@@ -81,7 +81,7 @@ impl<A: Apply> Worker<A> {
         let due = {
             let mut appender = AppenderGuard::of(self.appender.lock()).ok_or(Stop::Panicked)?;
             appender.tend_timers()?;
-            // What is left from here on is taken with the sync that is due; without one, somebody has to wake us.
+            // What is left for later from here on goes with the sync that is due; without one, the caller has to wake this thread.
             let mut later = self.later.lock();
             later.is_looked_at = appender.will_sync();
             if !later.requests.is_empty() && !later.is_looked_at {
@@ -100,7 +100,7 @@ impl<A: Apply> Worker<A> {
         })
     }
 
-    /// Takes what was left for later, the request and those queued behind it, up to the limits, and answers them together.
+    /// Processes what was left for later, the request and those queued behind it, up to the limits, and answers them together.
     fn serve_batch(
         &mut self,
         request: Option<(A::Request, Reply<A>)>,
@@ -149,7 +149,7 @@ impl<A: Apply> Worker<A> {
         let mut closers: Vec<_> = closing.into_iter().collect();
         let mut drained = Ok(());
         while drained.is_ok() {
-            // Not `try_recv`: a sender that has its place already may still be on its way to it, and would wait for ever.
+            // Not `try_recv`: a sender that already has its slot may not have filled it yet, and would wait forever.
             let Some(message) = self.requests.recv().await else { break };
             match message {
                 Message::Request(request, reply) => {
@@ -176,7 +176,7 @@ impl<A: Apply> Worker<A> {
         closed
     }
 
-    /// Refuses everybody who still waits. Their requests were not prepared.
+    /// Refuses everybody who is still waiting. Their requests were not prepared.
     async fn stop(mut self, stop: Stop) -> WriterEnd {
         self.requests.close();
         self.later.lock().is_closed = true;
@@ -203,7 +203,7 @@ fn refuse(closers: impl IntoIterator<Item = Closer>, error: &JournalError) {
     }
 }
 
-/// Answers a caller; one that has gone misses its answer, what was decided stays.
+/// Answers a caller; if it has gone it misses its answer, but the decision stands.
 fn send<T>(reply: oneshot::Sender<T>, answer: T) {
     if reply.send(answer).is_err() {
         tracing::debug!("a caller of the journal writer has gone before its answer");
