@@ -171,7 +171,8 @@ text_ids! {
     DecisionId, "policy_decision_id", PLAIN;
     /// One approval request; made by the engine.
     ApprovalId, "approval_id", PLAIN;
-    /// One entry of the approval service: a standing grant, a break-glass record, a freeze or a delegation; made by the engine.
+    /// One entry of the approval service: a standing grant, a break-glass record, a freeze, a delegation or a revocation; made by
+    /// the engine.
     DirectiveId, "directive_id", PLAIN;
     /// A channel over which people and callers are told of things, as the configuration names it.
     ChannelName, "channel", LOWER;

@@ -105,7 +105,8 @@ pub struct SimilarCall {
     pub approval_id: ApprovalId,
     /// When it was asked for.
     pub asked_at: Timestamp,
-    /// How the approval stood: `approved`, `denied`, `expired`, `void` or `consumed`.
+    /// How the approval stood: `approved`, `denied`, `expired`, `withdrawn` or `void`; once its call was sent, what came of that: `running`,
+    /// `succeeded`, `failed`, `unknown` or `sent`.
     pub state: String,
     /// How the call ended, as its record says; absent while it had no record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
