@@ -16,9 +16,9 @@ use placet_types::{
 use crate::call::Brokered;
 
 /// How long after a note the same fault is noted again, where the credential worked in between, in milliseconds.
-const REPEAT_UNREPAIRED_AFTER_MS: i64 = 3_600_000;
+const REPEAT_REPAIRED_AFTER_MS: i64 = 3_600_000;
 /// The same where it did not.
-const AGAIN_AFTER_MS: i64 = 86_400_000;
+const REPEAT_UNREPAIRED_AFTER_MS: i64 = 86_400_000;
 /// How many faults are remembered; further ones are only in the log.
 const REMEMBERED_MAX: usize = 10_000;
 
@@ -42,8 +42,11 @@ struct Noted {
 impl CredentialFaults {
     fn is_news(&self, fault: Fault, now: Timestamp) -> bool {
         let is_old = |noted: &Noted| {
-            let after_ms =
-                if noted.is_repaired { REPEAT_UNREPAIRED_AFTER_MS } else { AGAIN_AFTER_MS };
+            let after_ms = if noted.is_repaired {
+                REPEAT_REPAIRED_AFTER_MS
+            } else {
+                REPEAT_UNREPAIRED_AFTER_MS
+            };
             now.since_ms(noted.at) >= after_ms
         };
         let mut noted = self.0.lock();

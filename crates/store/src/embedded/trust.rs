@@ -18,7 +18,7 @@ const FILE: &str = "trusted";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mark {
-    boot_id: String,
+    boot_id: Option<String>,
     closed: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn doubt(folder: &Path) -> io::Result<Option<&'static str>> {
         Err(error) => return Err(error),
     };
     Ok(match serde_json::from_slice::<Mark>(&text) {
-        Ok(mark) if mark.closed || mark.boot_id == boot_id() => None,
+        Ok(mark) if mark.closed || mark.is_of_this_boot() => None,
         Ok(_) => Some("it was in use when the machine went down"),
         Err(_damaged) => Some("what says when it was written is damaged"),
     })
@@ -54,8 +54,15 @@ fn write(folder: &Path, closed: bool) -> io::Result<()> {
     replace_file(&Disk, &folder.join(FILE), &mark)
 }
 
-/// The id of the machine's current boot. Without one, the process's number, which may repeat.
-fn boot_id() -> String {
+/// The id of the machine's current boot, where the system has one.
+fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    text.map_or_else(|_| format!("process {}", std::process::id()), |id| id.trim().to_owned())
+    text.ok().map(|id| id.trim().to_owned())
+}
+
+impl Mark {
+    /// Whether the machine has not gone down since; not known without an id.
+    fn is_of_this_boot(&self) -> bool {
+        self.boot_id.is_some() && self.boot_id == boot_id()
+    }
 }

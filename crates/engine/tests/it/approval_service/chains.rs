@@ -43,7 +43,7 @@ async fn anyone_who_was_approved_brings_fresh_authority_and_the_call_runs() {
 
 /// The key is the same, for it is the same agent and user; what people agreed to was asked for by another way.
 #[tokio::test]
-async fn a_caller_by_another_chain_of_actors_leases_a_held_call_nothing() {
+async fn a_caller_by_another_chain_of_actors_gives_a_held_call_nothing() {
     let (world, asked) = waiting(&["approvals"]).await;
     for other in [&["approvals", "gateway"][..], &["gateway"], &[]] {
         assert_eq!(repeated(&world, other).await, 0, "{other:?}");

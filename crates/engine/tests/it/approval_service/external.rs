@@ -402,7 +402,7 @@ async fn external_tenants_hand_nothing_over() {
 
 /// What an external approver has agreed to is not put to them under other words: it ends, and the agent asks again.
 #[tokio::test]
-async fn where_an_external_approver_tenants_groups_are_known_no_more_the_approval_ends_and_is_asked_for_again()
+async fn where_an_external_approvers_groups_are_no_longer_known_the_approval_ends_and_is_asked_for_again()
  {
     let mut gate = two_tenants();
     for file in &mut gate.files {

@@ -120,7 +120,7 @@ async fn a_held_call_weighs_at_most_four_kibibytes() {
 /// from a list of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute: measures at 10,000 held calls"]
-async fn an_external_approver_tenants_page_does_not_look_through_what_others_hold() {
+async fn an_external_approvers_page_does_not_look_through_what_others_hold() {
     const OTHERS: usize = 10_000;
     let folder = tempfile::tempdir().unwrap();
     let witness = Arc::<Witness>::default();
