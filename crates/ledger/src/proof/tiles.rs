@@ -1,8 +1,8 @@
 //! How the hashes of a tree are kept: in tiles, as C2SP tlog-tiles lays them out.
 //!
-//! A tile of level L holds up to 256 hashes of adjacent nodes of height 8 × L; a full tile of level L becomes one hash in a tile of level L
-//! + 1. Tiles only grow at their end, and a full one never changes. The nodes in between are computed from a tile, so any node costs one
-//! read, and a proof about n entries costs about log₂₅₆ n tiles.
+//! A tile of level L holds up to 256 hashes of adjacent nodes of height 8 × L; a full tile of level L becomes one hash in a tile of
+//! level L + 1. Tiles only grow at their end, and a full one never changes. The nodes in between are computed from a tile, so any node costs
+//! one read, and a proof about n entries costs about log₂₅₆ n tiles.
 //!
 //! Owns: which hash stands where, [`Appender`] and the reading side [`TileNodes`]. Not here: the files or the table.
 //! Invariant: a tile that is shorter than its tree demands is an error, never padding.
