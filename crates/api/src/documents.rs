@@ -17,92 +17,92 @@ use placet_types::{
 
 use crate::problem::Failure;
 
-/// What `GET /v1/tools` answers.
+/// The answer of `GET /v1/tools`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolList {
-    /// The tools that some circumstance could let the caller use.
+    /// The tools that the caller may be able to use: policies permit each of them in at least some circumstances.
     pub tools: Vec<ToolView>,
 }
 
-/// What `GET /v1/approvals` answers.
+/// The answer of `GET /v1/approvals`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalList {
-    /// The approvals the caller may see, oldest first.
+    /// The approvals that the caller may see, oldest first.
     pub approvals: Vec<ApprovalView>,
-    /// What to send as `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<ApprovalId>,
 }
 
-/// What `GET /v1/calls/{id}/timeline` answers.
+/// The answer of `GET /v1/calls/{id}/timeline`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timeline {
-    /// The call.
+    /// The id of the call.
     pub call_id: ToolCallId,
-    /// What happened, in order.
+    /// The steps of the call, in order.
     pub steps: Vec<TimelineStep>,
-    /// Whether some steps are missing: their entries were archived, and the archive is not at hand.
+    /// Whether steps are missing because their audit entries were archived and the archive is not available.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
 }
 
-/// What `GET /v1/ledger` answers.
+/// The answer of `GET /v1/ledger`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordList {
     /// The effect records.
     pub records: Vec<RecordView>,
-    /// What to send as `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<RecordId>,
 }
 
-/// What `GET /v1/audit/checkpoints` answers.
+/// The answer of `GET /v1/audit/checkpoints`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointList {
-    /// One checkpoint for each log.
+    /// One checkpoint per log.
     pub checkpoints: Vec<CheckpointView>,
 }
 
-/// What `POST /backups` of the admin listener answers.
+/// The answer of `POST /backups` on the admin listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackupDocument {
-    /// The folder that was made, within the one of the configuration. It is a data folder.
+    /// The folder of the backup, inside the configured backup folder. It is a complete data folder.
     pub folder: String,
-    /// The last entry that it holds.
+    /// The sequence number of the last journal entry in the backup.
     pub seq: u64,
     /// The chain hash of that entry.
     pub head: String,
-    /// How many bytes were copied.
+    /// The number of bytes copied.
     pub bytes: u64,
 }
 
-/// What `GET /.well-known/oauth-protected-resource` answers (RFC 9728): where to get tokens for this service.
+/// The answer of `GET /.well-known/oauth-protected-resource` (RFC 9728): where to get tokens for this service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProtectedResourceDocument {
-    /// Our name in tokens (`aud`).
+    /// The name of this service in tokens (`aud`).
     pub resource: String,
-    /// `Placet`.
+    /// The display name of this service: `Placet`.
     pub resource_name: String,
-    /// Who issues such tokens.
+    /// The issuers of tokens for this service.
     pub authorization_servers: Vec<String>,
-    /// How they are sent: `header`.
+    /// How tokens are sent: `header`.
     pub bearer_methods_supported: Vec<String>,
-    /// Whether a token that is bound to a certificate can be used here.
+    /// Whether certificate-bound tokens are accepted (RFC 8705).
     pub tls_client_certificate_bound_access_tokens: bool,
 }
 
-/// What `GET /errors/{code}` answers: what an error code means.
+/// The answer of `GET /errors/{code}`: what an error code means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDocument {
-    /// The code.
+    /// The error code.
     pub error_code: ErrorCode,
-    /// The code in words.
+    /// The error code in plain words.
     pub title: String,
-    /// The HTTP status that goes with it.
+    /// The HTTP status of answers with this code.
     pub status: u16,
-    /// Whether the same request may succeed later without being changed.
+    /// Whether the same request, unchanged, may succeed later.
     pub retryable: bool,
-    /// What to do.
+    /// What the caller should do.
     pub remediation: String,
 }
 
@@ -126,20 +126,20 @@ impl ErrorDocument {
     }
 }
 
-/// What `GET /` answers: what this is and where to look.
+/// The answer of `GET /`: the service, its version and the main paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AboutDocument {
-    /// `placet`.
+    /// The name of the service: `placet`.
     pub service: String,
-    /// Its version.
+    /// The version of the service.
     pub version: String,
-    /// In a sentence.
+    /// What the service is, in one sentence.
     pub about: String,
-    /// Where the API is described.
+    /// The path of the OpenAPI document.
     pub openapi: String,
-    /// Where calls are sent.
+    /// The path to which calls are sent.
     pub calls: String,
-    /// Where the caller's tools are listed.
+    /// The path that lists the caller's tools.
     pub tools: String,
 }
 

@@ -21,43 +21,43 @@ use placet_types::{
 /// The media type of a problem document.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Why a request was refused, as its caller reads it (RFC 9457).
+/// An error answer: why a request was refused (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProblemDocument {
-    /// The page of the documentation about the code, as a path.
+    /// The path of the documentation page about the error code.
     #[serde(rename = "type")]
     pub type_path: String,
-    /// The code in words.
+    /// The error code in plain words.
     pub title: String,
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     #[schemars(range(min = 200, max = 599))]
     pub status: u16,
     /// What went wrong with this request.
     pub detail: String,
-    /// The cause.
+    /// The error code.
     pub error_code: ErrorCode,
-    /// Whether the same request may succeed later without being changed.
+    /// Whether the same request, unchanged, may succeed later.
     pub retryable: bool,
-    /// What to do.
+    /// What the caller should do.
     pub remediation: String,
-    /// What is known about the effect.
+    /// What is known about the effect of the call.
     pub execution: Execution,
-    /// Places to correct.
+    /// The parts of the request to correct.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
-    /// When to try again, in milliseconds from now; `Retry-After` says the same in seconds.
+    /// How long to wait before trying again, in milliseconds; the `Retry-After` header gives the same in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The call it is about.
+    /// The id of the call that the error is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<ToolCallId>,
-    /// The decision behind it, for the operator to look up.
+    /// The id of the policy decision behind the error, for the operator to look up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_decision_id: Option<DecisionId>,
-    /// The trace of the call.
+    /// The trace id of the call (W3C trace id, 32 hex digits).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
-    /// How the call stands (TM-03); absent where the request was refused before there was a call.
+    /// The result envelope of the call (TM-03); absent if the request was refused before it became a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ToolResultEnvelope>,
 }

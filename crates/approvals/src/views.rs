@@ -53,66 +53,66 @@ pub const APPROVAL_STATES: [&str; 11] = [
 /// What lists of approvals take as a state besides: everything that neither waits for people nor is still to be sent.
 pub const FINISHED: &str = "finished";
 
-/// An approval in a list.
+/// An approval, as it is listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalView {
-    /// The approval.
+    /// The id of the approval.
     pub approval_id: ApprovalId,
-    /// `pending`, `approved` (not sent yet), `running`, `succeeded`, `failed`, `unknown`, `denied`, `withdrawn`, `expired` or `void`; `sent`
-    /// where the outcome is not known to the reader.
+    /// `pending`, `approved` (not sent yet), `running`, `succeeded`, `failed`, `unknown`, `denied`, `withdrawn`, `expired` or `void`;
+    /// `sent` if the outcome is not known to the reader.
     pub state: String,
-    /// Why it is void.
+    /// Why the approval is void; absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void_reason: Option<String>,
-    /// Whether it is approved and the tool cannot be reached: the call is tried again until `expires_at`.
+    /// Whether the call is approved but the tool cannot be reached. It is tried again until `expires_at`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreachable: bool,
-    /// Who withdrew it, and why.
+    /// Who withdrew the call, and why; absent if it was not withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<WithdrawalView>,
-    /// The call that waits.
+    /// The id of the held call.
     pub call_id: ToolCallId,
-    /// The operation.
+    /// The capability that is called.
     pub capability_id: CapabilityId,
-    /// Who calls, for whom.
+    /// The caller, and the user it acts for.
     pub principal_chain: PrincipalChain,
     /// Who has to agree.
     pub requirement: Requirement,
-    /// Who decided what so far.
+    /// The decisions so far.
     pub votes: Vec<Vote>,
-    /// Which of them are agreements that count no more, by their places: who gave them may agree again.
+    /// The indexes in `votes`, from 0, of agreements that no longer count. Those approvers may agree again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lapsed: BTreeSet<usize>,
-    /// When it was asked.
+    /// When the approval was requested.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// When the approval expires.
     pub expires_at: Timestamp,
-    /// How strong the call is.
+    /// The approval mode that governs the call.
     pub mode: ApprovalMode,
-    /// How often an approver changed the arguments.
+    /// How many times an approver changed the arguments.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub edits: u32,
-    /// How many further groups were asked after a while of silence.
+    /// How many further groups were asked by escalation.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub escalated: u32,
-    /// The digest a decision must name: of what the approver is shown.
+    /// The digest that a decision must name. It covers what the approver is shown.
     pub digest: Digest,
 }
 
-/// An approval with everything its approvers are shown.
+/// An approval, with everything that its approvers are shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalDetail {
     /// The approval.
     pub approval: ApprovalView,
-    /// The frozen proposal, fields marked sensitive masked; absent for an external approver.
+    /// The frozen proposal, with sensitive fields masked; absent for an external approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<ToolProposalEnvelope>,
-    /// The part of the proposal that somebody of another tenant is shown.
+    /// The part of the proposal that an external approver is shown; absent for approvers of the call's own tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<ExternalPart>,
-    /// What the caller may do with it.
+    /// What the caller may do with the approval.
     pub standing: ReviewStanding,
-    /// What became of the call, where it has a record.
+    /// How the call ended; absent if it has no record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OutcomeView>,
 }
@@ -140,84 +140,84 @@ impl ApprovalDetail {
     }
 }
 
-/// A decision as an approver sends it.
+/// An approver's decision on an approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionRequest {
-    /// Yes or no.
+    /// The decision.
     pub decision: VoteChoice,
-    /// Why.
+    /// The reason for the decision.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
-    /// The digest of what was shown.
+    /// The digest of what the approver was shown.
     pub digest: Digest,
 }
 
-/// How somebody withdraws a held call.
+/// A request to withdraw a held call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WithdrawalRequest {
-    /// Why.
+    /// The reason for the withdrawal.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
 }
 
-/// How a call was withdrawn.
+/// The withdrawal of a held call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WithdrawalView {
-    /// Who: the agent, its owner, or an operator.
+    /// Who withdrew the call: the agent, its owner, or an operator.
     pub by: PrincipalId,
-    /// Why, in their words.
+    /// The reason, in their words.
     pub reason: String,
-    /// When.
+    /// When the call was withdrawn.
     pub at: Timestamp,
 }
 
-/// A freeze that is in force now.
+/// A freeze or a lockdown that is in force now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FreezeView {
-    /// Its entry, for those who may see it.
+    /// The freeze's entry; absent if the caller may not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directive_id: Option<DirectiveId>,
-    /// Its name, for those who may see its entry.
+    /// The name of the freeze; absent if the caller may not see its entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// When it ends, unless it is lifted before.
+    /// When the freeze ends, unless it is ended earlier.
     pub until: Timestamp,
-    /// Whether it is a lockdown: no call runs until it is over.
+    /// Whether the freeze is a lockdown: no call runs until it ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lockdown: bool,
-    /// The adapters whose calls it holds; empty: all.
+    /// The adapters whose calls are frozen; empty: all adapters.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub adapters: BTreeSet<AdapterName>,
-    /// Whether it came into force after people were asked about the call: what they were asked for does not take it into account.
+    /// Whether the freeze came into force after people were asked about the call. What they were asked for does not take it into account.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_asking: bool,
 }
 
-/// Something happened in the approval service. Says what to look at again, never what is in it.
+/// A change in the approval service. It names what to read again, never its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalEvent {
-    /// What.
+    /// What happened.
     pub kind: ApprovalEventKind,
-    /// To which approval.
+    /// The approval concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
-    /// Of which call.
+    /// The call concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<ToolCallId>,
-    /// Of which operation.
+    /// The capability of that call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability_id: Option<CapabilityId>,
-    /// To which entry of the approval service.
+    /// The entry of the approval service concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directive_id: Option<DirectiveId>,
-    /// Of `settled`, how the call ended: `succeeded`, `failed` or `unknown`; `sent` where its record is no longer kept.
+    /// For `settled`, how the call ended: `succeeded`, `failed` or `unknown`; `sent` if its record is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// The groups it concerns.
+    /// The groups concerned.
     pub groups: BTreeSet<ApproverGroup>,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
 }
 
@@ -241,19 +241,19 @@ impl ApprovalEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalEventKind {
-    /// People are asked.
+    /// An approval was requested.
     Asked,
-    /// Somebody decided, and more have to.
+    /// An approver decided, and further decisions are needed.
     Voted,
-    /// Somebody changed the arguments.
+    /// An approver changed the arguments.
     Edited,
-    /// Another group is asked.
+    /// A further group was asked.
     Escalated,
     /// Enough people agreed.
     Approved,
-    /// People said no.
+    /// The call was denied.
     Denied,
-    /// Nobody agreed in time.
+    /// The approval expired before enough people agreed.
     Expired,
     /// The call was withdrawn.
     Withdrawn,
@@ -276,38 +276,38 @@ pub struct TimelineView {
     pub incomplete: bool,
 }
 
-/// One step of a call's way from plan to effect, from the audit chain.
+/// One step of a call, from plan to effect, as the audit chain records it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineStep {
-    /// The log of the chain it stands in.
+    /// The log that holds the entry.
     pub log: String,
-    /// Its place there.
+    /// The sequence number of the entry in its log.
     pub seq: u64,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// What happened: a kind of audit event.
+    /// What happened: the kind of the audit event.
     pub kind: String,
-    /// Who, where somebody did it.
+    /// Who acted; absent if nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// With which code.
+    /// The error code; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
-    /// In words.
+    /// A note in plain words. Shown to people only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Whom the tokens were for that it was done with, where one of them is for several services: its audiences, by its handle. For people.
+    /// The audiences of each token that was used and is valid for several services, by the token's handle. Shown to people only.
     #[serde(default, skip_serializing_if = "TokenAudiences::is_empty")]
     pub audiences: TokenAudiences,
-    /// How the caller and its user proved who they are, of a call that was decided upon. For people.
+    /// How the caller and its user proved their identity, if the call was decided on in this step. Shown to people only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<Box<CallerIdentity>>,
-    /// What the run had in its context when this was decided; of an outcome, what the result brought into it.
+    /// What the run had in its context when this was decided; for an outcome, what the result added to it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
-    /// Digests of what is not written out.
+    /// Digests of content that is not included in the entry, by name.
     pub digests: BTreeMap<String, Digest>,
-    /// The hash of the entry, by which it can be proved.
+    /// The hash of the entry, by which its inclusion can be proved.
     pub hash: String,
 }
 

@@ -47,38 +47,39 @@ pub struct ReportRange {
     pub to: Option<Timestamp>,
 }
 
-/// How calls went in a range of time (TM-21).
+/// A report on the calls of a tenant in a time range (TM-21).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportView {
-    /// The first moment.
+    /// The start of the range (inclusive).
     pub from: Timestamp,
-    /// The end, which is not in it.
+    /// The end of the range (exclusive).
     pub to: Timestamp,
-    /// How many entries of the audit chain were read.
+    /// The number of audit entries that were read.
     pub entries_read: u64,
-    /// Whether not everything was read: there were more entries than one report reads, or a part of the chain is gone. Take a shorter range.
+    /// Whether the report is incomplete: there were more entries than one report reads, or a part of the chain is gone. Use a shorter
+    /// range.
     pub incomplete: bool,
-    /// All calls of the tenant.
+    /// The numbers of all calls of the tenant.
     pub total: ReportNumbers,
-    /// The same by adapter and capability, in their order.
+    /// The same numbers by adapter and capability, in order of name.
     pub rows: Vec<ReportRow>,
 }
 
-/// How the calls of one capability went.
+/// The calls of one capability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportRow {
-    /// The adapter; `unresolved` for tools that do not exist.
+    /// The name of the adapter; `unresolved` for tools that do not exist.
     pub adapter: String,
-    /// The capability; `unresolved` for tools that do not exist.
+    /// The name of the capability; `unresolved` for tools that do not exist.
     pub capability: String,
-    /// The alias that it has at this moment (TM-13).
+    /// The alias that the capability has now (TM-13); absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// The numbers.
+    /// The numbers of the capability.
     pub numbers: ReportNumbers,
 }
 
-/// The five evaluation metrics with what they are computed from. A rate is absent where there is nothing to divide by.
+/// The five evaluation metrics and the numbers behind them. A rate is null if it cannot be computed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportNumbers {
     /// Calls that were refused, held, sent or replayed.
@@ -87,37 +88,37 @@ pub struct ReportNumbers {
     pub succeeded: u64,
     /// Calls that were executed and failed.
     pub failed: u64,
-    /// Calls whose outcome was not known when they ended.
+    /// Calls whose outcome was unknown when they ended.
     pub unknown: u64,
-    /// Calls that were sent, and of which it is certain that nothing happened.
+    /// Calls that were sent, but are known to have had no effect.
     pub not_executed: u64,
     /// Calls that were refused before they were sent.
     pub refused: u64,
-    /// Success rate: `succeeded` of those that succeeded, failed, or whose outcome is unknown; from 0 to 1.
+    /// Success rate: `succeeded` divided by the sum of `succeeded`, `failed` and `unknown`; from 0 to 1.
     pub success_rate: Option<f64>,
-    /// Calls that policy decided upon.
+    /// Calls that policy decided on.
     pub decided: u64,
-    /// Of those, calls that asked for another approval mode than the one that governed them.
+    /// Decided calls that requested another approval mode than the one that governed them.
     pub misclassified: u64,
-    /// Approval-mode misclassification rate: `misclassified` of `decided`; from 0 to 1.
+    /// Approval-mode misclassification rate: `misclassified` divided by `decided`; from 0 to 1.
     pub misclassification_rate: Option<f64>,
-    /// Calls that policy denied, and calls of tools outside the caller's surface.
+    /// Calls that policy denied, and calls of tools that the caller does not have.
     pub violations: u64,
-    /// Permission-violation rate: `violations` of `calls`; from 0 to 1.
+    /// Permission-violation rate: `violations` divided by `calls`; from 0 to 1.
     pub violation_rate: Option<f64>,
-    /// How many calls the two latencies are of: those that were sent and came back in the range.
+    /// The number of calls behind the two latencies: those that were sent and answered within the range.
     pub timed: u64,
-    /// Mean time from the dispatch to the recorded outcome, in milliseconds.
+    /// Mean time from dispatch to the recorded outcome, in milliseconds.
     pub latency_mean_ms: Option<u64>,
-    /// 99 of 100 calls took no longer than this, in milliseconds (nearest rank).
+    /// 99th percentile of that time, in milliseconds (nearest rank).
     pub latency_p99_ms: Option<u64>,
-    /// Repeated calls that were given the recorded result.
+    /// Repeated calls that got the recorded result.
     pub replayed: u64,
-    /// Repeated calls whose recorded result could not be given as it was recorded. Each is a fault.
+    /// Repeated calls whose recorded result could not be returned unchanged. Each of them is a fault.
     pub replays_differed: u64,
-    /// Keys that came with other arguments, and were refused.
+    /// Calls refused because their idempotency key came with other arguments.
     pub conflicts: u64,
-    /// Idempotent-replay correctness: `replayed` of all that had a recorded result; from 0 to 1.
+    /// Idempotent-replay correctness: `replayed` divided by all repeated calls that had a recorded result; from 0 to 1.
     pub replay_correctness: Option<f64>,
 }
 

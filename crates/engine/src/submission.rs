@@ -20,49 +20,49 @@ pub const LABELS_MAX: usize = 32;
 /// The longest label or evidence reference, in bytes.
 pub const LABEL_BYTES_MAX: usize = 512;
 
-/// One call as its caller wrote it.
+/// A call, as its caller sends it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Submission {
-    /// The tool, `adapter__capability`.
+    /// The name of the tool, as `adapter__capability`.
     #[schemars(length(min = 1, max = 64))]
     pub tool: String,
-    /// Its arguments.
+    /// The arguments of the tool. Default: no arguments.
     #[serde(default)]
     pub args: Map<String, Value>,
-    /// The step of the plan; stable over retries.
+    /// The id of the plan step. The same in every retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
-    /// The planner's request; stable over retries.
+    /// The id of the planner's request. The same in every retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// Which call of the step it is, from 0, when a step makes several of the same tool.
+    /// The number of the call within its step, from 0, if the step calls the same tool several times. Default: 0.
     #[serde(default)]
     #[schemars(range(max = 10_000))]
     pub ordinal: u32,
-    /// The key under which the effect happens at most once; the header `Idempotency-Key` says the same.
+    /// The idempotency key: the effect happens at most once per key. The `Idempotency-Key` header can carry it instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
-    /// The mode the planner believes the call has; absent: the weakest that policy gives it.
+    /// The approval mode that the planner expects the call to need. Absent: the weakest mode that policy gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_mode_requested: Option<ApprovalMode>,
-    /// How long to wait, in milliseconds: for people, before answering 202 (absent: not at all); and, where the same call is under way
-    /// already, for its end, before answering `IN_PROGRESS` (absent: half a minute).
+    /// How long to wait, in milliseconds: for an approval before answering 202 (absent: not at all); and, if the same call is already being
+    /// executed, for its end before answering `IN_PROGRESS` (absent: 30,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 600_000))]
     pub wait_ms: Option<u64>,
-    /// The channel over which to be told how the call ended, if it is held; one that the deployment has for this tenant's callers.
+    /// The channel on which to report how a held call ended. It must be one that the deployment offers to callers of this tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<ChannelName>,
-    /// The run.
+    /// The run that the call belongs to.
     #[serde(deserialize_with = "json::object")]
     pub run: RunRequest,
-    /// The evidence for the call: ids of earlier calls of the same run that succeeded. A tool that acts with a user's authority needs one at
-    /// least.
+    /// The evidence for the call: ids of earlier successful calls of the same run. A tool that acts with a user's authority needs at least
+    /// one.
     #[serde(default)]
     #[schemars(length(max = 32))]
     pub evidence_refs: Vec<String>,
-    /// Free labels; never decided upon.
+    /// Free-form labels. No decision depends on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
 }

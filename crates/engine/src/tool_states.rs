@@ -30,19 +30,19 @@ use crate::{
 const LISTED_MS_MAX: u64 = 10_000;
 const COMPARED_IN: Duration = Duration::from_secs(3);
 
-/// A tool of a contract.
+/// A tool of a contract, and whether it can be called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolStateView {
-    /// What callers see of it.
+    /// The tool, as callers see it.
     pub tool: ToolView,
-    /// Its server.
+    /// The adapter of the tool.
     pub adapter: AdapterName,
-    /// How it stands.
+    /// Whether the tool can be called.
     pub state: ToolState,
-    /// Why it cannot be called.
+    /// Why the tool cannot be called; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How its server stands.
+    /// The state of the tool's server.
     pub server: ServerState,
 }
 
@@ -50,29 +50,29 @@ pub struct ToolStateView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolState {
-    /// It can, where policies permit it.
+    /// The tool can be called if policies permit it.
     Callable,
-    /// Its contract says no.
+    /// The contract disables the tool.
     Disabled,
-    /// Nobody has pinned its definition.
+    /// The tool's definition has not been reviewed and pinned.
     Unpinned,
-    /// Its schema cannot be enforced.
+    /// The tool's schema cannot be enforced.
     Quarantined,
-    /// Its live definition is not the pinned one.
+    /// The tool's live definition differs from the pinned one.
     Drifted,
 }
 
-/// How the server of a tool stands.
+/// The state of a tool's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
-    /// There is a connection.
+    /// The server is connected.
     Connected,
-    /// Nobody has needed one lately.
+    /// There is no connection because none was needed lately.
     Idle,
-    /// The last try to connect failed.
+    /// The last attempt to connect failed.
     Unreachable,
-    /// Its calls failed several times in a row, so it gets none for a while.
+    /// The circuit breaker is open: several calls in a row failed, so no calls are sent for a while.
     BreakerOpen,
 }
 

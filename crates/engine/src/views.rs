@@ -20,28 +20,28 @@ use status::StatusView;
 pub mod decisions;
 pub mod status;
 
-/// A tool as a planner sees it.
+/// A tool, as a planner sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolView {
-    /// The name to call it by.
+    /// The name to call the tool by.
     pub tool: String,
-    /// The operation.
+    /// The capability that the tool calls.
     pub capability_id: CapabilityId,
-    /// What it does.
+    /// What the tool does.
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// The JSON Schema of the arguments.
     pub input_schema: Value,
-    /// The JSON Schema of its structured output.
+    /// The JSON Schema of the structured output; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// The strongest mode it can have.
+    /// The strongest approval mode that a call of the tool can have.
     pub mode_highest: ApprovalMode,
-    /// Whether it changes anything, and so needs a key or a step and request id.
+    /// Whether the tool changes anything. Its calls then need an idempotency key, or a step id and a request id.
     pub writes: bool,
-    /// What it asks an MCP server for, where that is no tool of the server.
+    /// The MCP feature that the tool uses, if it is not a tool of the server: resources, prompts or completions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature: Option<Feature>,
-    /// The short name that it has at this moment (TM-13), under which answers may come from a cache.
+    /// The short name that the tool has now (TM-13); absent if it has none. Answers under this name may come from a cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
 }
@@ -77,65 +77,66 @@ impl ToolView {
 /// The names of the states that a stored effect record can be in.
 pub const RECORD_STATES: [&str; 10] = placet_ledger::record::EffectState::NAMES;
 
-/// An effect record as its owner or an operator sees it.
+/// An effect record, as its owner or an operator sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordView {
-    /// The record.
+    /// The id of the record.
     pub record_id: RecordId,
-    /// The call that made it.
+    /// The call that created the record.
     pub call_id: ToolCallId,
-    /// The operation.
+    /// The capability that was called.
     pub capability_id: CapabilityId,
-    /// The agent.
+    /// The agent that made the call.
     pub agent: String,
-    /// The user it acted for.
+    /// The user that the agent acted for; absent if it acted on its own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_behalf_of: Option<String>,
-    /// The state's name.
+    /// The state of the record.
     pub state: String,
-    /// How often the adapter was called.
+    /// How many times the adapter was called.
     pub attempts: u32,
-    /// How often operators had the call sent again under a new token.
+    /// How many times operators had the call sent again with a new dispatch token.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub arm: u32,
-    /// The error code it ended with.
+    /// The error code that the call ended with; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
-    /// The operator who asks for it to be sent again, while nobody else has agreed.
+    /// An operator's request to send the call again, while it waits for a second operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rearm: Option<RearmView>,
-    /// By what an outcome that was unknown came to light.
+    /// What resolved an unknown outcome: a late answer, a probe or an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_by: Option<String>,
-    /// When it had come to its end, of a record whose result is no longer kept.
+    /// When the call ended. Present only if its result is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled_at: Option<Timestamp>,
-    /// What the adapter could recognise the call by.
+    /// The token by which the adapter can recognise the call; absent if the call was not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_token: Option<String>,
-    /// Why the outcome is unknown.
+    /// Why the outcome is or was unknown, or why there is no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When the key was first seen.
+    /// When the idempotency key was first used.
     pub created_at: Timestamp,
-    /// When the record last moved.
+    /// When the record last changed.
     pub updated_at: Timestamp,
-    /// The arguments as they were, or would be, sent, sensitive ones masked; absent in lists, and where they are not kept or their tool is gone.
+    /// The arguments that were or would be sent, with sensitive values masked. Absent in lists, and if they are not kept or the tool no
+    /// longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Value>,
-    /// The recorded result.
+    /// The recorded result; absent in lists, and if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ToolResultEnvelope>,
 }
 
-/// An operator's word for sending a call again.
+/// An operator's request to send a call again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RearmView {
-    /// Who.
+    /// The operator.
     pub by: String,
-    /// What makes them sure.
+    /// Why sending the call again is safe.
     pub evidence: String,
-    /// When.
+    /// When it was requested.
     pub at: Timestamp,
 }
 
@@ -144,63 +145,63 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// How an operator asks for a call to be sent again whose outcome is unknown.
+/// An operator's request to send a call again whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RearmRequest {
-    /// What makes sure that it did not happen, or that twice does no harm; kept for the auditor.
+    /// Why the effect did not happen, or why a second one does no harm. Kept for auditors.
     #[schemars(length(min = 1, max = 2000))]
     pub evidence: String,
 }
 
-/// How an operator ends an unknown outcome.
+/// An operator's resolution of an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResolutionRequest {
-    /// What the operator found.
+    /// What happened.
     pub outcome: ResolvedOutcome,
-    /// How it was found; kept for the auditor.
+    /// How the operator found out. Kept for auditors.
     #[schemars(length(min = 1, max = 2000))]
     pub evidence: String,
-    /// What the call's result shall be; absent: null.
+    /// The result to record for the call; absent: null.
     #[serde(default)]
     pub output: Value,
 }
 
-/// What an operator found about an unknown outcome.
+/// What an operator found out about an unknown outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResolvedOutcome {
     /// The effect happened.
     Happened,
-    /// The effect did not happen, and will not by this call.
+    /// The effect did not happen, and this call will no longer cause it.
     DidNotHappen,
 }
 
-/// What a node has minted and keeps. No credential is in it, and nothing that one could be guessed from.
+/// The credentials that a node has obtained and cached, in numbers. Contains no credential, nor anything to guess one from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CredentialsView {
-    /// The token services.
+    /// The names of the token services.
     pub services: Vec<String>,
-    /// Credentials that they issued since the start.
+    /// The number of credentials that the token services have issued since the node started.
     pub minted: u64,
-    /// Calls that were made with one that was there.
+    /// The number of calls that used a cached credential.
     pub reused: u64,
-    /// Calls that got none.
+    /// The number of calls that got no credential.
     pub refused: u64,
-    /// How many are kept for further calls now.
+    /// The number of credentials that are cached now.
     pub kept: usize,
-    /// How many subjects have tokens that are revoked now, in all tenants.
+    /// The number of subjects, in all tenants, that have revoked tokens now.
     pub revoked: usize,
 }
 
 /// Whether the engine can take calls, and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Readiness {
-    /// Whether it can.
+    /// Whether the engine can take calls.
     pub ready: bool,
-    /// What stands in the way; or notes on parts that are down without stopping the rest.
+    /// What prevents it; or notes on parts that are down while the rest works.
     pub notes: Vec<String>,
-    /// What decides on this node.
+    /// The policies and contracts that are active on this node.
     pub active: StatusView,
 }

@@ -17,9 +17,9 @@ use crate::{
     ids::{GroupId, IdError, PrincipalId, TenantId},
 };
 
-/// A group that is asked: of the call's own tenant, or of another one, whose people decide as external approvers (decision 8).
+/// A group that is asked to approve: of the call's own tenant, or of another tenant, whose members decide as external approvers.
 ///
-/// Its text is `group`, or `tenant/group`.
+/// Written as `group` or `tenant/group`.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -129,30 +129,29 @@ impl fmt::Display for Voice<'_> {
     }
 }
 
-/// Who has to agree, merged from every policy that holds the call.
+/// Who has to agree to a call, merged from every policy that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
-    /// Groups each of which must have at least this many distinct people agree.
+    /// The groups that have to agree, each with the number of distinct members who must agree.
     pub groups: BTreeMap<ApproverGroup, u32>,
-    /// How many distinct people must agree in all.
+    /// The total number of distinct people who must agree.
     pub quorum: u32,
-    /// How many distinct people saying no end the approval. Counted whatever they were shown.
+    /// The number of distinct people whose denial ends the approval, whatever they were shown. Default: 1.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub deny_threshold: u32,
-    /// Whom to ask besides after a while of silence, in the order of [`Escalation::after_ms`]; those who are asked already come first.
+    /// Further groups to ask if nobody decides in time, in the order of `after_ms`. Groups that were already asked come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub escalations: Vec<Escalation>,
-    /// How long ago, in milliseconds, an approver may have proved who they are (`auth_time`, OpenID Connect Core section 2);
-    /// absent: it does not matter.
+    /// The maximum age of an approver's authentication (`auth_time`, OpenID Connect Core section 2), in milliseconds; absent: any age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh_auth_ms: Option<u64>,
-    /// Whether people decide on each single call, so that no standing grant ever satisfies it.
+    /// Whether people must decide on every single call. If so, no standing grant satisfies the requirement.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub once_only: bool,
-    /// How long the approval lives, in milliseconds from when it was asked for.
+    /// How long the approval can be decided, in milliseconds from when it was requested.
     pub expires_in_ms: u64,
-    /// The policies that hold the call, with their reasons, for the approver to read.
+    /// The policies that hold the call, with their reasons, for the approvers to read.
     pub reasons: Vec<HoldReason>,
 }
 
@@ -230,18 +229,18 @@ impl Requirement {
     }
 }
 
-/// Another group that is asked when the first ones stay silent.
+/// A further group that is asked if the first groups do not decide in time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
-    /// After how long without an end, in milliseconds from when people were asked, or asked again: by an edit, or because policies came to ask
-    /// for more.
+    /// The delay without a decision, in milliseconds since people were asked or last asked again (after an edit, or because policies came
+    /// to require more).
     pub after_ms: u64,
-    /// Who is asked then.
+    /// The group that is asked then.
     pub group: ApproverGroup,
-    /// How many distinct people of it are enough.
+    /// The number of distinct members whose agreement is enough.
     pub people: u32,
-    /// The groups they stand in for: each of these counts as agreed once `people` of `group` agreed.
+    /// The groups that this group stands in for: each of them counts as agreed once `people` members of `group` have agreed.
     pub stands_in_for: BTreeSet<ApproverGroup>,
 }
 
@@ -254,26 +253,26 @@ const fn is_one(number: &u32) -> bool {
     *number == 1
 }
 
-/// One policy that holds a call.
+/// A policy that holds a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HoldReason {
-    /// The policy's id.
+    /// The id of the policy.
     pub policy: String,
-    /// Its `@reason`.
+    /// The reason that the policy states (`@reason`).
     pub reason: String,
-    /// The other tenants whose groups it asks, at once or after a while of silence: only they are told of it.
+    /// The other tenants whose groups the policy asks, at once or by escalation. No other external approvers see this reason.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub asks: BTreeSet<TenantId>,
 }
 
-/// What somebody decided.
+/// An approver's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VoteChoice {
-    /// Yes.
+    /// The approver agrees.
     Approve,
-    /// No; [`Requirement::deny_threshold`] of them end the approval.
+    /// The approver denies. Enough denials (`deny_threshold` of the requirement) end the approval.
     Deny,
 }
 
@@ -281,40 +280,41 @@ pub enum VoteChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Vote {
-    /// Who decided.
+    /// The person who decided.
     pub approver: PrincipalId,
-    /// The approver's tenant, where it is not the call's own: an external approver, who speaks for groups of that tenant alone.
+    /// The approver's tenant, if it is not the call's own. An external approver speaks only for groups of that tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// The colleague who handed their duty over to the approver for a time; the groups are the colleague's then.
+    /// The colleague who delegated their duty to the approver; `groups` are then the colleague's. Absent if the approver decided for
+    /// themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_for: Option<PrincipalId>,
-    /// Groups of the approver's tenant the person was in when deciding.
+    /// The groups of the approver's tenant that the approver was in when deciding.
     pub groups: BTreeSet<GroupId>,
-    /// When the groups were learnt from a token's claims; redemption wants at most 24 h.
+    /// When the groups were read from the token's claims. An approval is used only if this is at most 24 hours ago.
     pub groups_as_of: Timestamp,
-    /// Those of the groups that only a token said. All others the directory gave, and has to give still when the decision is used.
+    /// Those of `groups` that only the token states. The directory states all others, and must still state them when the decision is used.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub claimed: BTreeSet<GroupId>,
-    /// When the approver last proved who they are, where the token says so (`auth_time`).
+    /// When the approver last authenticated (`auth_time`); absent if the token does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authenticated_at: Option<Timestamp>,
-    /// The OAuth client that the approver's token was issued to, where it says so. Of an external approver it is not recorded.
+    /// The OAuth client that the approver's token was issued to; absent if the token does not say. Not recorded for external approvers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// The handle of the token by which the approver was known; never the token.
+    /// The handle of the token that identified the approver. Never the token itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ref: Option<String>,
-    /// Yes or no.
+    /// The decision.
     pub choice: VoteChoice,
-    /// Why, in the approver's words.
+    /// The reason, in the approver's words.
     pub reason: String,
-    /// When.
+    /// When the approver decided.
     pub at: Timestamp,
-    /// The digest of what is decided on: of the proposal.
+    /// The digest of the proposal that was decided on.
     pub shown_digest: Digest,
-    /// The digest of what the approver was shown, where that is not the proposal as it is: an external approver's part of it, or the proposal with what
-    /// the policies came to ask for besides.
+    /// The digest of what the approver was shown, if that was not the plain proposal: the part shown to an external approver, or the
+    /// proposal together with what policies came to require later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_digest: Option<Digest>,
 }

@@ -17,33 +17,33 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialUse {
-    /// How it came about.
+    /// How the credential was obtained.
     pub kind: CredentialKind,
-    /// The secret or the token service it came from.
+    /// The name of the secret or token service that the credential came from.
     pub source: String,
-    /// For whom, as its issuer names them.
+    /// The subject of the credential, as its issuer names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Who acts, where that is said.
+    /// The actor named in the credential, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// Who accepts it.
+    /// The audience of the credential: who accepts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
-    /// The target as a URI.
+    /// The URI of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// The scopes that were granted.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// When it expires; absent: not said.
+    /// When the credential expires; absent if its issuer did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The digest of the token, by which two uses of one are told to be so. Of a secret, which could be guessed from that, it is a mark of
     /// its version under a key that only the memory of the process has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// Whether it had served another call before.
+    /// Whether an earlier call had already used the credential.
     #[serde(default)]
     pub reused: bool,
 }
@@ -52,15 +52,15 @@ pub struct CredentialUse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestBinding {
-    /// Who calls, in which tenant, for whom.
+    /// The caller, its tenant, and the user it acts for.
     pub principal_chain: PrincipalChain,
-    /// The operation.
+    /// The capability that is called.
     pub capability: CapabilityId,
-    /// The contract as pinned.
+    /// The digest of the pinned contract.
     pub contract_digest: Digest,
-    /// The arguments that will run: after defaults and edits.
+    /// The digest of the arguments that will run, after defaults and edits.
     pub effective_args_digest: Digest,
-    /// Where the call goes, as the contract names it.
+    /// The target of the call, as the contract names it.
     pub target: String,
     /// The credential that will be attached.
     pub credential: CredentialPlan,

@@ -12,36 +12,36 @@ use crate::{
     run_context::{RunAgent, RunUser},
 };
 
-/// The identity of a call's caller, as it was when that was written down.
+/// The identity of a call's caller, as it was when it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallerIdentity {
-    /// The caller as a URN.
+    /// The caller, as a URN.
     pub agent_urn: String,
-    /// Its workload identity as a SPIFFE id, where it proved one.
+    /// The caller's workload identity, as a SPIFFE id; absent if it did not prove one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_identity: Option<String>,
-    /// What it does, by its first class in the directory.
+    /// The caller's role: its first class in the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Whether it may act: `active`, `suspended`, or `unlisted` where the directory does not know it.
+    /// Whether the caller may act: `active`, `suspended`, or `unlisted` if it is not in the directory.
     pub lifecycle: String,
-    /// What it proved who it is with.
+    /// How the caller proved its identity.
     pub auth_type: AuthType,
-    /// Whether it was verified which workload it is.
+    /// Whether the workload's identity was verified.
     pub attested: bool,
-    /// How a user's authority reached it; absent where it acts on its own.
+    /// How a user's authority reached the caller; absent if it acts on its own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegation: Option<DelegationIdentity>,
 }
 
-/// How a user's authority was delegated.
+/// How a user's authority reached the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DelegationIdentity {
-    /// What it was proved with.
+    /// How the user's authority was proved.
     pub auth_type: AuthType,
-    /// The user as the issuer names them.
+    /// The user's subject, as the token's issuer names it.
     pub subject: String,
     /// The scopes that the user granted.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

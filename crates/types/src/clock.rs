@@ -7,7 +7,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since the Unix epoch, UTC.
+/// Milliseconds since the Unix epoch (UTC).
 #[derive(
     Debug,
     Clone,

@@ -47,7 +47,7 @@ pub enum DirectiveKind {
     Grant,
     /// A break-glass record.
     BreakGlass,
-    /// A freeze window.
+    /// A freeze or a lockdown.
     Freeze,
     /// A delegation of an approver's duty.
     Delegation,
@@ -90,19 +90,19 @@ impl DirectiveBasis {
     }
 }
 
-/// What an entry arranges. Nothing in here changes once it is made, so that people decide on all of it.
+/// The content of an entry. It never changes once the entry is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DirectiveBody {
-    /// Calls like this one need not be asked about again, for a time and a number of uses.
+    /// A standing grant: calls like this one need no further approval, for a limited time and number of uses.
     Grant(Box<Grant>),
-    /// Policies that opt in to it let calls pass in an emergency.
+    /// A break-glass record: policies that opt in let calls pass in an emergency.
     BreakGlass(BreakGlass),
-    /// No automatic rule and no standing grant lets a call pass for a time.
+    /// A freeze: for a limited time, no automatic rule and no standing grant lets a call pass.
     Freeze(Freeze),
-    /// A colleague decides in somebody's place for a time.
+    /// A delegation: a colleague decides in the author's place for a limited time.
     Delegation(Delegation),
-    /// The tokens that a subject had before are taken no more.
+    /// A revocation: tokens that the subject was issued earlier are no longer accepted.
     Revocation(Revocation),
 }
 
@@ -120,26 +120,26 @@ impl DirectiveBody {
     }
 }
 
-/// A standing grant: approved once by the people whom the call asked for, under the same rules.
+/// A standing grant, approved once by the people whom the call's policies ask, under the same rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// The approval it was proposed from.
+    /// The approval that the grant was proposed from.
     pub approval_id: ApprovalId,
-    /// Who calls, for whom: exactly these.
+    /// The caller and the user it acts for. The grant covers exactly these.
     pub chain: PrincipalChain,
-    /// The operation.
+    /// The capability that the grant covers.
     pub capability: CapabilityId,
-    /// The strongest mode it covers.
+    /// The strongest approval mode that the grant covers.
     pub mode: ApprovalMode,
-    /// The contract it was approved for; with another one it covers nothing.
+    /// The digest of the contract that the grant was approved for. The grant covers nothing under another contract.
     pub contract_digest: Digest,
-    /// Which arguments it covers.
+    /// The arguments that the grant covers.
     pub pattern: ArgumentPattern,
-    /// How often it may be used.
+    /// How many times the grant may be used.
     pub uses_max: u32,
-    /// Who wrote the arguments of that approval in the place of its agent's, or a pattern that covers more than that call: they do not
-    /// agree to it.
+    /// The people who wrote the approval's arguments in place of the agent's, or a pattern that covers more than that call. They may not
+    /// agree to the grant.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub authors: BTreeSet<PrincipalId>,
     /// The places of the pattern whose values its approvers are not shown. Kept, and never shown itself.
@@ -152,23 +152,23 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BreakGlass {
-    /// The incident it belongs to.
+    /// The ticket of the incident.
     pub ticket: String,
-    /// Only for this agent; absent: for all of the tenant.
+    /// The only agent that the record is for; absent: all agents of the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<PrincipalId>,
-    /// Only for this operation; absent: for all that policies let it open.
+    /// The only capability that the record is for; absent: all capabilities that policies let it open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<CapabilityId>,
 }
 
-/// A freeze window of the calendar, or a lockdown.
+/// A freeze, or a lockdown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Freeze {
-    /// What it is called in the calendar.
+    /// The name of the freeze in the calendar.
     pub name: String,
-    /// Only for calls of these adapters; empty: for all.
+    /// The adapters whose calls are frozen; empty: all adapters.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub adapters: BTreeSet<AdapterName>,
     /// Whether it is a lockdown: no call runs, reads neither, and no approval helps.
@@ -184,24 +184,24 @@ impl Freeze {
     }
 }
 
-/// A delegation of an approver's duty. The one who hands over is the entry's author.
+/// A delegation of an approver's duty. The entry's author delegates it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delegation {
-    /// Who decides instead.
+    /// The colleague who decides instead.
     pub to: PrincipalId,
-    /// For which of the author's groups.
+    /// The groups of the author that the delegation covers.
     pub groups: BTreeSet<GroupId>,
 }
 
-/// A revocation: of every token of a subject that was issued before the entry was made. One that is issued afterwards is taken again.
+/// A revocation of every token that a subject was issued before the entry was made. Tokens issued later are accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Revocation {
     /// The subject, as its issuer names it (`sub`).
     #[schemars(length(min = 1, max = 2000))]
     pub subject: String,
-    /// Only of this issuer (`iss`); absent: of every issuer of the tenant.
+    /// The only issuer (`iss`) concerned; absent: every issuer of the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2000))]
     pub issuer: Option<String>,

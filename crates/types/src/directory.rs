@@ -13,29 +13,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{GroupId, PrincipalId, TenantId};
 
-/// `directory.yaml`: who exists, by tenant.
+/// The file `directory.yaml`: the people, agents and groups of each tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Directory {
-    /// Each tenant's people, agents and groups.
+    /// The tenants, by id.
     #[serde(default)]
     pub tenants: BTreeMap<TenantId, TenantDirectory>,
 }
 
-/// One tenant's part of the directory.
+/// The directory of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenantDirectory {
-    /// Groups of people that may be asked for approvals, with a line on what each is for.
+    /// The groups of people that can be asked for approvals.
     #[serde(default)]
     pub groups: BTreeMap<GroupId, GroupEntry>,
-    /// People.
+    /// The people of the tenant, by id.
     #[serde(default)]
     pub users: BTreeMap<PrincipalId, UserEntry>,
-    /// Agents, services and automations.
+    /// The agents, services and automations of the tenant, by id.
     #[serde(default)]
     pub agents: BTreeMap<PrincipalId, AgentEntry>,
-    /// Ceilings by agent class; a run can never ask for more.
+    /// The agent classes with their limits. A run can never exceed them.
     #[serde(default)]
     pub classes: BTreeMap<GroupId, ClassEntry>,
 }
@@ -53,13 +53,13 @@ pub struct GroupEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserEntry {
-    /// A name for people to read.
+    /// A display name.
     #[serde(default)]
     pub display: Option<String>,
-    /// Groups of this tenant the person is in, besides those in the token's claims.
+    /// The groups of this tenant that the person is in, in addition to those in the token's claims.
     #[serde(default)]
     pub groups: BTreeSet<GroupId>,
-    /// Whether the person may act at all.
+    /// Whether the person may act at all. Default: true.
     #[serde(default = "yes")]
     pub active: bool,
 }
@@ -68,15 +68,15 @@ pub struct UserEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentEntry {
-    /// The person who answers for it, and therefore may not approve its calls.
+    /// The person who is responsible for the agent, and therefore may not approve its calls.
     pub owner: PrincipalId,
-    /// Classes it is in; policies and ceilings speak of classes.
+    /// The classes of the agent. Policies and limits refer to classes.
     #[serde(default)]
     pub classes: BTreeSet<GroupId>,
-    /// Whether it may act at all.
+    /// Whether the agent may act at all. Default: true.
     #[serde(default = "yes")]
     pub active: bool,
-    /// A name for people to read.
+    /// A display name.
     #[serde(default)]
     pub display: Option<String>,
 }
@@ -84,7 +84,7 @@ pub struct AgentEntry {
 /// The default limit of calls per minute: for one capability by all agents of a tenant, and for one agent (TM-18).
 pub const CALLS_PER_MINUTE_MAX: u32 = 600;
 
-/// For how long a budget of a class holds, over all runs of an agent.
+/// The time window of a class's budget, over all runs of an agent.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -97,23 +97,25 @@ pub enum BudgetWindow {
     Day,
 }
 
-/// What every run of an agent class is capped at, and each of its agents within a window of time.
+/// The limits of an agent class: for every run, and for each agent within a time window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClassEntry {
-    /// The strongest mode a run may have as its ceiling; absent: no cap of its own.
+    /// The strongest safety mode that a run may have; absent: this class sets no limit.
     #[serde(default)]
     pub safety_mode_max: Option<crate::mode::ApprovalMode>,
-    /// The most calls a run may have, and each agent of the class within `budget_window`, over all its runs; absent: no cap of its own.
+    /// The maximum number of calls of a run, and of each agent of the class within `budget_window`, over all its runs; absent: this class
+    /// sets no limit.
     #[serde(default)]
     pub calls_max: Option<u32>,
-    /// The most a run may spend, and each agent of the class within `budget_window`, over all its runs, in cents; absent: no cap of its own.
+    /// The maximum cost of a run, and of each agent of the class within `budget_window`, over all its runs, in cents; absent: this class
+    /// sets no limit.
     #[serde(default)]
     pub cost_cents_max: Option<u64>,
-    /// For how long `calls_max` and `cost_cents_max` hold over all runs of an agent.
+    /// The time window of `calls_max` and `cost_cents_max` over all runs of an agent. Default: `hour`.
     #[serde(default)]
     pub budget_window: BudgetWindow,
-    /// The most calls of each agent of the class in a minute, over all its runs (TM-18); absent: 600.
+    /// The maximum number of calls per minute of each agent of the class, over all its runs (TM-18); absent: 600.
     #[serde(default)]
     pub calls_per_minute_max: Option<NonZeroU32>,
 }

@@ -18,7 +18,7 @@ pub enum Execution {
     NotExecuted,
     /// The adapter was called and reported a failure.
     ExecutedAndFailed,
-    /// Nobody can say whether the effect happened.
+    /// It is not known whether the effect happened.
     Unknown,
 }
 
@@ -61,51 +61,51 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The request or its arguments are not as the contract says.
+    /// The request or its arguments do not match the contract.
     ValidationError = "VALIDATION_ERROR", 400, false, "Correct the fields named in the error and send the call again.";
-    /// The live definition of the tool is not the reviewed one (TM-14).
+    /// The live definition of the tool differs from the reviewed one (TM-14).
     ToolChanged = "TOOL_CHANGED", 409, false, "Do not repeat the call; tell the operator, who has to review the changed tool.";
-    /// No such tool in the caller's surface.
+    /// The caller has no tool of this name.
     ToolNotFound = "TOOL_NOT_FOUND", 404, false, "List the tools you may call with GET /v1/tools.";
-    /// No such call, approval or record that the caller may see.
+    /// There is no such call, approval or record that the caller may see.
     NotFound = "NOT_FOUND", 404, false, "Check the path and the id; ids of other callers answer the same.";
-    /// Who calls could not be verified.
+    /// The caller's identity could not be verified.
     Unauthenticated = "UNAUTHENTICATED", 401, false, "Send a valid bearer token for this service in the Authorization header.";
-    /// Who calls cannot be verified at present: the issuer's keys are not available.
+    /// The caller's identity cannot be verified at present: the issuer's keys are not available.
     IdentityUnavailable = "IDENTITY_UNAVAILABLE", 503, true, "Wait for the time named in Retry-After and repeat the same request with the same token.";
-    /// Policy refuses this call.
+    /// Policy denies the call.
     PolicyDenied = "POLICY_DENIED", 403, false, "Do not repeat the call as it is; ask the operator if it should be allowed.";
     /// A policy could not be evaluated, so the call is refused.
     PolicyError = "POLICY_ERROR", 500, false, "Report the policy_decision_id to the operator, who has to fix the policy bundle.";
-    /// The call waits for people.
+    /// The call waits for approval.
     ApprovalPending = "APPROVAL_PENDING", 202, true, "Wait for the approval; repeat the same call or poll the Location to collect the result.";
-    /// People said no.
+    /// The approvers denied the call.
     ApprovalDenied = "APPROVAL_DENIED", 403, false, "Do not repeat the call; people have denied it.";
-    /// Nobody agreed in time.
+    /// The approval expired before enough approvers agreed.
     ApprovalExpired = "APPROVAL_EXPIRED", 403, false, "Ask again with a new step or request id if the call is still wanted.";
     /// The call was withdrawn before it was sent.
     ApprovalWithdrawn = "APPROVAL_WITHDRAWN", 403, false, "Do not repeat the call; if it is wanted again, send it with a new step or request id.";
     /// What was approved is no longer what would run.
     ApprovalVoid = "APPROVAL_VOID", 409, false, "Send the call again; it needs a new approval.";
-    /// The call is stronger than the mode it asked for.
+    /// The call needs a stronger mode than it requested.
     ModeUpgraded = "MODE_UPGRADED", 403, false, "Request the mode that the tool needs and send the call again.";
-    /// The key was used for other arguments.
+    /// The idempotency key was already used with other arguments.
     IdempotencyConflict = "IDEMPOTENCY_CONFLICT", 422, false, "Use a new key for a new call, or the original arguments for a retry.";
-    /// The same call is being executed at this moment.
+    /// The same call is being executed now.
     InProgress = "IN_PROGRESS", 409, true, "Wait and repeat the same call with the same key to collect its result.";
-    /// The key is known, its result is no longer kept.
+    /// The idempotency key is known, but its result is no longer kept.
     ResultExpired = "RESULT_EXPIRED", 410, false, "The call was made before; look up its effect in the target system.";
-    /// The key is older than what the ledger remembers.
+    /// The idempotency key is older than the ledger's memory.
     KeyTooOld = "KEY_TOO_OLD", 410, false, "Use a fresh key if the call is really new.";
-    /// Whether the effect happened is not known.
+    /// It is not known whether the effect happened.
     OutcomeUnknown = "OUTCOME_UNKNOWN", 409, false, "Do not repeat the call; an operator has to find out whether the effect happened.";
     /// The credential for the target, or the caller's delegation, has expired.
     CredentialExpired = "CREDENTIAL_EXPIRED", 401, true, "Get a new token for the same principal and repeat the same call.";
-    /// The target system or its token service does not grant this call what it needs.
+    /// The target system or its token service does not grant the access that the call needs.
     CredentialRefused = "CREDENTIAL_REFUSED", 403, false, "Bring tokens that allow the call, or ask the operator what is granted to its caller.";
-    /// There is no credential for the call until an operator fixes something: no caller can.
+    /// No credential can be obtained for the call until an operator fixes the cause; the caller cannot.
     CredentialMisconfigured = "CREDENTIAL_MISCONFIGURED", 502, true, "Tell the operator to fix the tool's credential; then repeat the same call.";
-    /// Too many calls in the window.
+    /// Too many calls within the rate limit's window.
     RateLimited = "RATE_LIMITED", 429, true, "Wait for the time named in Retry-After and repeat the same call.";
     /// The run has used up its budget.
     BudgetExhausted = "BUDGET_EXHAUSTED", 403, false, "With Retry-After, wait for the time it names; else start a new run, or ask the operator for a larger budget.";
@@ -113,19 +113,19 @@ codes! {
     DeadlineExceeded = "DEADLINE_EXCEEDED", 504, true, "Repeat the same call, with a larger latency budget if the tool is slow.";
     /// The target system reported a failure.
     AdapterFailed = "ADAPTER_FAILED", 502, false, "Read the tool's own error in the output; change the call if that helps.";
-    /// The target system cannot be reached; nothing was sent.
+    /// The target system cannot be reached. Nothing was sent.
     AdapterUnavailable = "ADAPTER_UNAVAILABLE", 503, true, "Wait and repeat the same call.";
-    /// No such run is open here for the caller.
+    /// The caller has no open run of this name on this node.
     RunNotFound = "RUN_NOT_FOUND", 404, false, "Open the run again with POST /v1/runs, under the same run_id: what it may use up and has used up is kept.";
     /// A run of this name is open already.
     RunTaken = "RUN_TAKEN", 409, false, "Go on with the run that is open, or open one under another run_id.";
-    /// The batch has a call that has to be alone, so nothing of it was executed.
+    /// The batch contains a call that must be alone in its batch, so none of its calls was executed.
     ControlConflict = "CONTROL_CONFLICT", 409, false, "Call the other tools first, and the tool that takes control alone in a batch after that.";
-    /// The engine has too much to do.
+    /// The engine is overloaded.
     Overloaded = "OVERLOADED", 503, true, "Wait and repeat the same call.";
     /// The ledger cannot be written, so nothing is executed.
     LedgerUnavailable = "LEDGER_UNAVAILABLE", 503, true, "Repeat the same call with the same key when the service is ready again; it is never executed twice.";
-    /// A fault inside the engine.
+    /// An internal error of the engine.
     Internal = "INTERNAL", 500, true, "Repeat the same call with the same key; it is never executed twice.";
 }
 
@@ -143,12 +143,12 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A place in a request that is wrong, and how to fix it.
+/// A part of a request that is wrong, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// Where, as a JSON Pointer (RFC 6901) into the request.
+    /// The place in the request, as a JSON Pointer (RFC 6901).
     pub pointer: String,
-    /// What is wrong there, so that a model can repair it.
+    /// What is wrong there, in words that let a model repair it.
     pub problem: String,
 }
 

@@ -10,7 +10,7 @@ use crate::{
     ids::{CapabilityId, ToolCallId},
 };
 
-/// What a reference leads to.
+/// The kind of a piece of evidence.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -30,16 +30,16 @@ impl EvidenceKind {
     }
 }
 
-/// One piece of evidence, as it was found when the call was decided upon.
+/// A piece of evidence, as it was found when the call was decided on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvidenceItem {
-    /// What it is.
+    /// The kind of evidence.
     pub kind: EvidenceKind,
-    /// The call whose result it is: the caller's reference.
+    /// The call whose result is the evidence: the id that the caller gave as reference.
     pub call_id: ToolCallId,
-    /// The operation that was called.
+    /// The capability that was called.
     pub capability_id: CapabilityId,
-    /// The digest of its output, as canonical JSON (RFC 8785).
+    /// The digest of the call's output, as canonical JSON (RFC 8785).
     pub digest: Digest,
 }

@@ -178,7 +178,7 @@ text_ids! {
     ChannelName, "channel", LOWER;
 }
 
-/// An operation of an adapter, `adapter/capability`: also the Cedar action's id.
+/// The id of a capability, as `adapter/capability`. Also the id of its Cedar action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[schemars(with = "String")]
@@ -308,7 +308,7 @@ impl From<CapabilityId> for String {
     }
 }
 
-/// The identity of an effect record: who may ever see it, and under which key.
+/// The id of an effect record. Derived from the tenant, the caller, its user, the capability and the idempotency key.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]

@@ -11,21 +11,21 @@ use serde::{
     de::{self, IntoDeserializer},
 };
 
-/// How much a call can do, from looking to what cannot be undone (TM-08). Later ones are stronger.
+/// What a call can do, from reading to irreversible changes (TM-08), weakest first.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalMode {
-    /// Looks and changes nothing; allowed with audit.
+    /// Reads only and changes nothing. Allowed with audit.
     ReadOnly,
-    /// Changes something that belongs to this deployment; needs an idempotency key and audit.
+    /// Changes something within this deployment. Needs an idempotency key and audit.
     LocalWrite,
-    /// Reaches another system; needs an egress allow-list and a rate budget.
+    /// Reaches another system. Needs an egress allow-list and a rate budget.
     Network,
-    /// Acts with a user's authority; needs a valid delegation and evidence per call.
+    /// Acts with a user's authority. Needs a valid delegation and evidence per call.
     Delegated,
-    /// Cannot be undone.
+    /// Makes changes that cannot be undone.
     Destructive,
 }
 
@@ -66,14 +66,14 @@ impl FromStr for ApprovalMode {
     }
 }
 
-/// What the engine as a whole is doing.
+/// The operating mode of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineMode {
     /// Decisions are made and enforced.
     #[default]
     Enforce,
-    /// Nothing but denial until an operator lifts it; held approvals keep waiting.
+    /// Every call is denied until an operator lifts the lockdown. Held approvals keep waiting.
     Lockdown,
 }
 
@@ -88,11 +88,11 @@ impl EngineMode {
     }
 }
 
-/// Whether a capability changes anything outside.
+/// Whether a capability changes anything outside Placet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It changes something: every call has an effect record and an idempotency key. Lowering the mode never changes it.
+    /// It changes something: every call has an effect record and an idempotency key, whatever its mode.
     Write,
     /// It changes nothing.
     None,

@@ -12,7 +12,7 @@ use crate::{
     ids::{CapabilityId, IdempotencyKey, PrincipalId, RecordId, TenantId},
 };
 
-/// What kind of actor a principal is.
+/// The kind of a principal.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -20,7 +20,7 @@ use crate::{
 pub enum PrincipalKind {
     /// A person.
     User,
-    /// A service that calls in its own name.
+    /// A service that acts on its own authority.
     Service,
     /// An AI agent's workload.
     Agent,
@@ -76,17 +76,17 @@ impl RecordId {
     }
 }
 
-/// One actor.
+/// A user, service, agent or automation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Principal {
-    /// What kind of actor it is.
+    /// The kind of principal.
     pub kind: PrincipalKind,
-    /// Its name within the tenant.
+    /// The principal's id within its tenant.
     pub id: PrincipalId,
-    /// The tenant it belongs to.
+    /// The tenant that the principal belongs to.
     pub tenant_id: TenantId,
-    /// A name for people to read; never decided upon.
+    /// A display name. No decision depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display: Option<String>,
 }
@@ -106,17 +106,17 @@ pub fn listed(audiences: &TokenAudiences) -> String {
     audiences.iter().map(named).collect::<Vec<_>>().join("; ")
 }
 
-/// The workload that calls and, where there is one, the user it calls for.
+/// The calling workload and, if there is one, the user it acts for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrincipalChain {
     /// The calling workload: an agent, a service or an automation.
     pub actor: Principal,
-    /// The user it acts for; absent when it acts on its own authority.
+    /// The user that the caller acts for; absent if it acts on its own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_behalf_of: Option<Principal>,
-    /// Who acted for the user before the actor, the latest first, by the subjects that the issuer of the user's token vouches
-    /// for (RFC 8693 `act`). Told, bound and counted; nobody gets a right from being in here.
+    /// Who acted for the user before the caller, latest first, as named by the issuer of the user's token (RFC 8693 `act`). Grants no
+    /// rights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub via: Vec<String>,
 }

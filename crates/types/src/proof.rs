@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::principal::{PrincipalChain, PrincipalKind};
 
-/// How somebody proved who they are.
+/// How a caller or a user proved their identity.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -28,7 +28,7 @@ pub enum AuthType {
     X509,
     /// A client certificate with a SPIFFE id (X.509-SVID).
     X509Svid,
-    /// A token made with the development key.
+    /// A token signed with the development key.
     Development,
 }
 

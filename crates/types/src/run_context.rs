@@ -17,46 +17,48 @@ use crate::{
     taint::Taint,
 };
 
-/// What a caller says about its run. Says nothing about who it is.
+/// The run of a call, as its caller describes it. The caller's identity comes from its token, not from here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
-    /// The run; stable over retries. Not `placet/…`, which is reserved.
+    /// The id of the run. The same in every retry. Ids that begin with `placet/` are reserved.
     pub run_id: RunId,
-    /// The conversation it belongs to. Runs of one agent for one user in the same conversation share their taint.
+    /// The conversation that the run belongs to. Runs of one agent for one user in the same conversation share their taint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The strongest mode any call of the run may have; fixed by the first call. Absent: as before, and in the first call the strongest that
-    /// the agent's classes allow, or `read_only` where no class sets a limit.
+    /// The strongest mode that any call of the run may have; fixed by the first call. If absent in the first call: the strongest mode that
+    /// the agent's classes allow, or `read_only` if no class sets a limit. If absent later: unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_mode: Option<ApprovalMode>,
     /// The ceiling of the run if this call opens it and `safety_mode` is absent. A listener sets it; in no document is it read or written.
     #[serde(skip)]
     pub ceiling_if_new: Option<ApprovalMode>,
-    /// What the run may use up; fixed by the first call.
+    /// The budget of the run; fixed by the first call.
     #[serde(
         default,
         deserialize_with = "json::object",
         skip_serializing_if = "BudgetRequest::is_empty"
     )]
     pub run_budget: BudgetRequest,
-    /// What the run has in its context by now, as far as its caller knows. It sticks to the run; what is left out later stays.
+    /// What the run has in its context so far, as its caller knows it. Taint is never removed: a later call that leaves it out does not
+    /// clear it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
 }
 
-/// What a caller says about its run's budget. What is absent is as before, and in the first call as in [`RunBudget::default`].
+/// The run budget that a caller requests. Absent fields are unchanged; in the first call they take the defaults: 1,000 calls, 0 cents,
+/// 30,000 ms per call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetRequest {
-    /// The most calls that may be dispatched.
+    /// The maximum number of calls that the run may dispatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1_000_000))]
     pub calls_max: Option<u32>,
-    /// The most that may be spent, in cents, as the contracts state each call's cost.
+    /// The maximum cost of the run, in cents, counted at the cost that the contracts state for each call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_cents_max: Option<u64>,
-    /// How long one call of an adapter may take, in milliseconds (TM-11).
+    /// The maximum duration of one adapter call, in milliseconds (TM-11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 600_000))]
     pub tool_latency_ms_max: Option<u64>,
@@ -80,16 +82,16 @@ impl BudgetRequest {
     }
 }
 
-/// What one run may use up.
+/// The budget of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunBudget {
-    /// The most calls that may be dispatched.
+    /// The maximum number of calls that the run may dispatch.
     #[schemars(range(max = 1_000_000))]
     pub calls_max: u32,
-    /// The most that may be spent, in cents, as the contracts state each call's cost.
+    /// The maximum cost of the run, in cents, counted at the cost that the contracts state for each call.
     pub cost_cents_max: u64,
-    /// How long one call of an adapter may take, in milliseconds (TM-11).
+    /// The maximum duration of one adapter call, in milliseconds (TM-11).
     #[schemars(range(min = 1, max = 600_000))]
     pub tool_latency_ms_max: u64,
 }
@@ -104,13 +106,13 @@ impl Default for RunBudget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delegation {
-    /// What the user's authority was proved with.
+    /// How the user's authority was proved.
     pub auth_type: AuthType,
-    /// Scopes the user granted.
+    /// The scopes that the user granted.
     pub scopes: Vec<String>,
-    /// The subject as its issuer names it.
+    /// The user's subject, as the token's issuer names it.
     pub subject: String,
-    /// An opaque handle to the token; never the token.
+    /// An opaque handle to the user's token. Never the token itself.
     pub token_ref: String,
 }
 
@@ -118,55 +120,55 @@ pub struct Delegation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunUser {
-    /// The user.
+    /// The id of the user.
     pub user_id: PrincipalId,
-    /// How the authority was delegated.
+    /// How the user's authority reached the agent.
     pub delegation: Delegation,
 }
 
-/// The agent that runs.
+/// The agent of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunAgent {
-    /// The agent.
+    /// The id of the agent.
     pub agent_id: PrincipalId,
     /// The agent as a URN.
     pub agent_urn: String,
-    /// Its workload identity as a SPIFFE id, where it has one.
+    /// The agent's workload identity, as a SPIFFE id; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_identity: Option<String>,
-    /// What it does, by its first class in the directory.
+    /// The agent's role: its first class in the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// An opaque handle to its token; never the token.
+    /// An opaque handle to the agent's token. Never the token itself.
     pub token_ref: String,
-    /// Whether it may act: `active`, `suspended`, or `unlisted` where the directory does not know it.
+    /// Whether the agent may act: `active`, `suspended`, or `unlisted` if it is not in the directory.
     pub lifecycle: String,
 }
 
-/// Everything that is fixed for a run.
+/// The fixed properties of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunContext {
-    /// The run.
+    /// The id of the run.
     pub run_id: RunId,
-    /// The trace of the call that is being made (W3C trace id, 32 hex digits).
+    /// The trace of the current call (W3C trace id, 32 hex digits).
     pub trace_id: String,
-    /// The tenant.
+    /// The tenant of the run.
     pub tenant_id: TenantId,
-    /// The user it acts for; absent when the agent acts on its own authority.
+    /// The user that the run acts for; absent if the agent acts on its own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<RunUser>,
-    /// The agent.
+    /// The agent of the run.
     pub agent: RunAgent,
-    /// The run's ceiling.
+    /// The strongest mode that any call of the run may have.
     pub safety_mode: ApprovalMode,
-    /// What the run may use up.
+    /// The budget of the run.
     pub run_budget: RunBudget,
-    /// What the caller said that the run has in its context, when it made the call.
+    /// What the run had in its context when the call was made, as the caller declared it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
-    /// What the run had done in batches, when it made the call.
+    /// What the run remembered of its successful calls when the call was made.
     #[serde(default, skip_serializing_if = "RunHistory::is_empty")]
     pub history: RunHistory,
 }

@@ -16,7 +16,7 @@ const VALUES_MAX: usize = 256;
 /// The longest text that is remembered, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// By operation and argument, the values of the calls that succeeded, the oldest first.
+/// The remembered argument values of successful calls, by capability and argument, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct RunHistory(BTreeMap<CapabilityId, BTreeMap<String, Vec<Value>>>);

@@ -11,7 +11,7 @@ use serde::{
     de::{self, IntoDeserializer},
 };
 
-/// Something that the context of a run may carry.
+/// A kind of content that a run may have in its context.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -21,9 +21,9 @@ pub enum Taint {
     UntrustedContent,
     /// A secret: a password, a key, a token.
     Secret,
-    /// Data about persons.
+    /// Personal data.
     Pii,
-    /// Something of this run has left for another system already.
+    /// Data of this run has already been sent to another system.
     ExternalEgress,
 }
 

@@ -16,135 +16,135 @@ use placet_types::{
     ids::{ApprovalId, DirectiveId, PrincipalId},
 };
 
-/// An entry of the approval service.
+/// An entry of the approval service: a standing grant, break-glass record, freeze, delegation or revocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectiveView {
-    /// The entry.
+    /// The id of the entry.
     pub directive_id: DirectiveId,
-    /// `proposed`, `active`, `denied`, `ended` or `reviewed`; and, by the clock, `expired`, `used_up` or `scheduled` instead of `active`.
+    /// `proposed`, `active`, `denied`, `ended` or `reviewed`; instead of `active`, it can be `scheduled`, `expired` or `used_up`.
     pub state: String,
-    /// Whether it counts now.
+    /// Whether the entry is in force now.
     pub in_force: bool,
-    /// Whether it waits for a review afterwards.
+    /// Whether the entry is a break-glass record that has ended and has not been reviewed.
     pub review_due: bool,
-    /// Who made it.
+    /// The person who made the entry.
     pub by: PrincipalId,
-    /// Why.
+    /// The reason for the entry.
     pub reason: String,
-    /// When it was made.
+    /// When the entry was made.
     pub created_at: Timestamp,
-    /// From when on it counts.
+    /// When the entry takes effect.
     pub starts_at: Timestamp,
-    /// When it ends by itself.
+    /// When the entry expires.
     pub expires_at: Timestamp,
-    /// What it arranges.
+    /// The content of the entry.
     pub body: DirectiveBody,
-    /// Who has to agree.
+    /// Who has to agree to the entry.
     pub requirement: Requirement,
-    /// Who decided what.
+    /// The decisions so far.
     pub votes: Vec<Vote>,
-    /// How often it was used.
+    /// How many times the entry was used.
     pub uses: u32,
-    /// Who ended or reviewed it, and with what words.
+    /// Who ended or reviewed the entry, and their note; absent if nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<DirectiveNoteView>,
-    /// The digest a decision on it must name.
+    /// The digest that a decision on the entry must name.
     pub digest: Digest,
-    /// What the caller may do with it now.
+    /// What the caller may do with the entry now.
     #[serde(default)]
     pub standing: EntryStanding,
 }
 
-/// What the caller may do with an entry of the approval service now, as policy sees it.
+/// What policy allows the caller to do with an entry now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct EntryStanding {
-    /// Agree to it.
+    /// Whether the caller may agree to it.
     pub may_agree: bool,
-    /// Say no to it.
+    /// Whether the caller may deny it.
     pub may_refuse: bool,
-    /// End it before its time.
+    /// Whether the caller may end it early.
     pub may_end: bool,
-    /// Record the review of it.
+    /// Whether the caller may record its review.
     pub may_review: bool,
 }
 
-/// A word about an entry.
+/// A note on an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectiveNoteView {
-    /// Who.
+    /// The author of the note.
     pub by: PrincipalId,
-    /// When.
+    /// When the note was written.
     pub at: Timestamp,
-    /// What they said.
+    /// The text of the note.
     pub text: String,
 }
 
-/// What somebody wants to arrange in the approval service.
+/// A request to make an entry in the approval service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectiveRequest {
-    /// What.
+    /// The entry to make.
     pub arrange: Arrangement,
-    /// Why.
+    /// The reason for the entry.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
-    /// From when on; absent: now. Only a freeze and a delegation begin later.
+    /// When the entry takes effect; absent: now. Only freezes and delegations can start later.
     #[serde(default)]
     pub starts_at: Option<Timestamp>,
-    /// For how long, in milliseconds.
+    /// How long the entry lasts, in milliseconds.
     pub lasts_ms: u64,
 }
 
-/// What can be arranged.
+/// The content of a new entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Arrangement {
-    /// A standing grant for calls like the one of an approval; the one who proposes it agrees to it.
+    /// A standing grant for calls like that of an approval. Proposing it counts as agreeing to it.
     Grant {
-        /// The approval.
+        /// The approval that the grant is proposed from.
         approval_id: ApprovalId,
-        /// Which arguments; absent: exactly those of the approval.
+        /// The arguments that the grant covers; absent: exactly those of the approval.
         #[serde(default)]
         pattern: Option<ArgumentPattern>,
-        /// How often.
+        /// How many times the grant may be used.
         #[schemars(range(min = 1, max = 10_000))]
         uses_max: u32,
-        /// The digest of what was shown of the approval.
+        /// The digest of what the approver was shown of the approval.
         digest: Digest,
     },
-    /// A break-glass record; somebody else has to agree.
+    /// A break-glass record. Another person has to agree.
     BreakGlass(BreakGlass),
-    /// A freeze window.
+    /// A freeze or a lockdown.
     Freeze(Freeze),
-    /// A delegation of the caller's own duty.
+    /// A delegation of the caller's own duty as approver.
     Delegation(Delegation),
-    /// A revocation of the tokens that a subject had until now.
+    /// A revocation of the tokens that a subject has been issued so far.
     Revocation(Revocation),
 }
 
-/// What somebody does with an entry.
+/// An action on an entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "act", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DirectiveAct {
-    /// Agrees to it or not.
+    /// Agrees to the entry or denies it.
     Decide {
-        /// Yes or no.
+        /// The decision.
         decision: VoteChoice,
-        /// Why.
+        /// The reason for the decision.
         #[schemars(length(min = 1, max = 2000))]
         reason: String,
-        /// The digest of what was shown.
+        /// The digest of what the approver was shown.
         digest: Digest,
     },
-    /// Ends it before its time.
+    /// Ends the entry early.
     End {
-        /// Why.
+        /// The reason for ending it.
         #[schemars(length(min = 1, max = 2000))]
         reason: String,
     },
-    /// Looks at it afterwards.
+    /// Records the review of an entry.
     Review {
-        /// With what result.
+        /// The result of the review.
         #[schemars(length(min = 1, max = 2000))]
         note: String,
     },
@@ -171,9 +171,9 @@ pub struct EntriesQuery {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DirectiveList")]
 pub struct EntriesPage {
-    /// The entries the caller may see.
+    /// The entries that the caller may see.
     pub entries: Vec<DirectiveView>,
-    /// What to send as `after` for the next page, which may be there although this one is not full; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page. A page that is not full can have a next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<DirectiveId>,
 }

@@ -24,27 +24,27 @@ pub const INBOX_PAGE_MAX: usize = 200;
 /// The most approvals decided on at once.
 pub const BULK_MAX: usize = 100;
 
-/// What to show of the inbox.
+/// Which approvals to show.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InboxQuery {
-    /// Whose: absent, everything the caller may see.
+    /// Whose approvals; absent: all that the caller may see.
     pub whose: Whose,
-    /// Only in this state; absent: `pending`.
+    /// Only approvals in this state; absent: `pending`.
     pub state: Option<String>,
-    /// Only of this mode.
+    /// Only approvals of calls with this approval mode.
     pub mode: Option<ApprovalMode>,
-    /// Only those that ask this group.
+    /// Only approvals that ask this group.
     pub group: Option<ApproverGroup>,
-    /// Only those whose id, capability, agent or user contains this text, whatever its case.
+    /// Only approvals whose id, capability, agent or user contains this text, ignoring case.
     pub search: Option<String>,
-    /// In which order.
+    /// The sort order.
     pub order: InboxOrder,
-    /// From this place on, counted from 0; what has ended has no such places.
+    /// The number of approvals to skip. Not for approvals that have ended.
     pub offset: usize,
-    /// Of what has ended: after this one, in the order asked for.
+    /// For approvals that have ended: the approval after which the page starts, in the sort order.
     pub after: Option<ApprovalId>,
-    /// How many at most; absent or 0: 50.
+    /// The maximum number of approvals; absent or 0: 50.
     pub limit: usize,
 }
 
@@ -55,18 +55,18 @@ pub enum Whose {
     /// All that the caller may see, with those the caller can decide first.
     #[default]
     All,
-    /// Those the caller can decide.
+    /// Those that the caller can decide.
     Mine,
-    /// Those that somebody waits for who is the caller, or whom the caller answers for.
+    /// Those of calls that the caller made, that were made for the caller, or that an agent made whose owner the caller is.
     Asked,
 }
 
-/// An order of the inbox; within it the oldest come first. What has ended is in the order of age: the newest first, unless the oldest are
-/// asked for.
+/// The sort order of the inbox; ties are sorted oldest first. Approvals that have ended are sorted by age: newest first, unless the oldest
+/// are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InboxOrder {
-    /// What the caller can decide, then by the time that is left.
+    /// Those that the caller can decide first, then by remaining time.
     #[default]
     Urgent,
     /// The oldest first.
@@ -82,140 +82,143 @@ pub enum InboxOrder {
 pub struct InboxView {
     /// The approvals of this page.
     pub approvals: Vec<InboxItem>,
-    /// How many wait or are approved, by tenant, groups and ownership; absent for what has ended, which nobody counts.
+    /// The number of pending or approved approvals that match, by tenant, groups and ownership; absent for approvals that have ended, which
+    /// are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<usize>,
-    /// Of what has ended: what to send as `after` for the next page; absent on the last one.
+    /// For approvals that have ended: the value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<ApprovalId>,
-    /// Of what has ended: whether the page has room left, and ends because many were looked at that are not of it. `next_after` goes on.
+    /// For approvals that have ended: whether the page ended early because many approvals had to be read that do not match. Continue with
+    /// `next_after`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
-    /// How many of all that wait the caller can decide.
+    /// How many of all pending approvals the caller can decide.
     pub mine: usize,
-    /// How things stand in the approval service.
+    /// The queue metrics of the tenant.
     pub load: QueueMetrics,
 }
 
-/// One line of the inbox.
+/// One approval in the inbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InboxItem {
     /// The approval.
     pub approval: ApprovalView,
-    /// Whether the caller can decide it now, as far as group and interest go.
+    /// Whether the caller can decide it now, judging by groups and conflicts of interest.
     pub mine: bool,
-    /// How often people of each group have agreed, against how many have to.
+    /// The agreements of each group so far, and how many are required.
     pub progress: Vec<GroupProgress>,
-    /// The arguments in one line, sensitive ones masked; empty where retention has deleted them.
+    /// The arguments in one line, with sensitive values masked; empty if retention has deleted them.
     #[serde(default)]
     pub summary: String,
 }
 
-/// How far a group is.
+/// How many members of a group have agreed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupProgress {
     /// The group.
     pub group: ApproverGroup,
-    /// How many have to agree.
+    /// How many members have to agree.
     pub wanted: u32,
-    /// How many have.
+    /// How many members have agreed.
     pub agreed: u32,
-    /// Whether it is asked in the place of others, after a while of silence.
+    /// Whether the group was asked by escalation, in place of others.
     pub escalated: bool,
 }
 
-/// How things stand in approvals of a tenant, for its charts.
+/// The approval queue of a tenant in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QueueMetrics {
-    /// How many wait, by how long they have: under 15 minutes, 1 hour, 4 hours, 24 hours, longer.
+    /// The number of pending approvals by age: under 15 minutes, under 1 hour, under 4 hours, under 24 hours, and older.
     pub waiting_by_age: [u32; 5],
-    /// How many wait, by the group that is asked.
+    /// The number of pending approvals by the group that is asked.
     pub waiting_by_group: BTreeMap<ApproverGroup, u32>,
-    /// Of those that ended since the process came up, in at most the last 1,000: how long each took, in milliseconds, sorted.
+    /// How long each approval took that ended since the process started, in milliseconds, sorted: at most the last 1,000.
     pub decided_in_ms: Vec<u64>,
-    /// Break-glass records that wait for their review.
+    /// The number of break-glass records whose review is due.
     pub reviews_due: u32,
     /// The freezes that are in force now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freezes: Vec<FreezeView>,
 }
 
-/// Whether the caller can decide on an approval, and what a decision would do.
+/// What the caller may do with an approval, and the effect of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReviewStanding {
     /// Whether the caller may agree now.
     pub may_approve: bool,
-    /// Whether the caller may say no now.
+    /// Whether the caller may deny now.
     pub may_deny: bool,
     /// Whether the caller may change the arguments.
     pub may_edit: bool,
-    /// Whether the caller may withdraw the call, so that it ends and does not run.
+    /// Whether the caller may withdraw the call. A withdrawn call ends and does not run.
     #[serde(default)]
     pub may_withdraw: bool,
-    /// Why not, in words, where the caller may not agree.
+    /// Why the caller may not agree; absent if the caller may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
-    /// The colleague the caller would decide for.
+    /// The colleague for whom the caller would decide; absent if the caller would decide for themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_for: Option<PrincipalId>,
-    /// Whether the caller would only have to sign in again.
+    /// Whether the caller only has to sign in again to be allowed to agree.
     pub needs_fresh_auth: bool,
-    /// Whether one agreement of the caller lets the call run. Not where a freeze came into force after people were asked; never of an external approver: whether others still have to agree is the asking tenant's own.
+    /// Whether the caller's agreement alone lets the call run. False if a freeze came into force after people were asked. Always false for
+    /// an external approver, who is not shown whether others still have to agree.
     pub completes: bool,
-    /// How far each group is.
+    /// The progress of each group.
     pub progress: Vec<GroupProgress>,
-    /// When the next group is asked, and which.
+    /// The next group to be asked, and when; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_escalation: Option<NextEscalation>,
-    /// Whether a standing grant could be proposed from it.
+    /// Whether the caller can propose a standing grant from this approval.
     pub grantable: bool,
     /// The freezes that hold the call now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freezes: Vec<FreezeView>,
 }
 
-/// The next group that is asked.
+/// The next group to be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NextEscalation {
-    /// When.
+    /// When the group is asked.
     pub at: Timestamp,
-    /// Which.
+    /// The group.
     pub group: ApproverGroup,
 }
 
-/// What became of the call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OutcomeView {
-    /// Its record, which an operator names to resolve an outcome that is unknown.
+    /// The call's record. An operator names it to resolve an unknown outcome.
     pub record_id: RecordId,
-    /// The state of the record.
+    /// The state of the call's record.
     pub state: String,
-    /// The error code it ended with.
+    /// The error code; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
-    /// What the tool or Placet said about it, where it failed or its outcome is unknown.
+    /// What the tool or Placet reported, if the call failed or its outcome is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Its result; absent while there is none, or no more.
+    /// The result of the call; absent if there is none, or it is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// When the record last moved.
+    /// When the record last changed.
     pub updated_at: Timestamp,
-    /// Whether the outcome is unknown and the reader, an operator, may record what they found out.
+    /// Whether the outcome is unknown and the caller, as an operator, may record what happened.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_resolve: bool,
 }
 
-/// Other arguments, as an approver sends them. The approver agrees by that to narrower ones, and does not decide on others.
+/// New arguments from an approver. If they are narrower, sending them counts as agreeing; otherwise the approver may not decide.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditRequest {
-    /// All arguments as they shall run. A field that was shown masked and comes back as it was shown keeps its value.
+    /// All arguments as they should run. A masked field that is sent back unchanged keeps its value.
     pub args: Map<String, Value>,
-    /// Why.
+    /// The reason for the change.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
-    /// The digest of what was shown.
+    /// The digest of what the approver was shown.
     pub digest: Digest,
 }
 
@@ -223,42 +226,42 @@ pub struct EditRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkDecisionRequest {
-    /// Yes or no.
+    /// The decision.
     pub decision: VoteChoice,
-    /// Why.
+    /// The reason for the decision.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
-    /// Which, each with the digest of what was shown.
+    /// The approvals to decide, each with the digest of what was shown.
     #[schemars(length(min = 1, max = 100))]
     pub approvals: Vec<BulkItem>,
 }
 
-/// One of several.
+/// One approval of a bulk decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkItem {
-    /// The approval.
+    /// The id of the approval.
     pub approval_id: ApprovalId,
-    /// The digest of what was shown.
+    /// The digest of what the approver was shown.
     pub digest: Digest,
 }
 
-/// What came of deciding several together: each is decided and recorded by itself.
+/// The result of a bulk decision. Each approval is decided and recorded separately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkDecisionView {
-    /// Those that were decided.
+    /// The approvals that were decided.
     pub decided: Vec<ApprovalView>,
-    /// Those that were not, and why.
+    /// The approvals that were not decided, with the reason.
     pub refused: Vec<BulkRefusal>,
 }
 
-/// One that was not decided.
+/// An approval that was not decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkRefusal {
-    /// The approval.
+    /// The id of the approval.
     pub approval_id: ApprovalId,
-    /// The cause.
+    /// The error code.
     pub code: ErrorCode,
-    /// In words.
+    /// The reason, in plain words.
     pub message: String,
 }

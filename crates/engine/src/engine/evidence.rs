@@ -28,60 +28,60 @@ use crate::operator;
 /// How often a record that changes while its receipt is made is read again.
 const RECEIPT_TRIES: u32 = 8;
 
-/// A signed statement of what became of a call.
+/// A signed statement of how a call ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiptView {
-    /// The receipt: a compact JWS of the type `placet-receipt+jwt`.
+    /// The receipt: a compact JWS of type `placet-receipt+jwt`.
     pub receipt: String,
 }
 
 /// A signed checkpoint of one log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointView {
-    /// The log.
+    /// The name of the log.
     pub log: String,
-    /// How many entries it covers.
+    /// The number of entries that the checkpoint covers.
     pub size: u64,
     /// The signed note (C2SP signed-note, tlog-checkpoint).
     pub note: String,
 }
 
-/// The public key that receipts and checkpoints are signed with.
+/// The public key that verifies receipts and checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditKeyView {
-    /// As a line, in the form of C2SP signed-note.
+    /// The key as a C2SP signed-note verifier key.
     pub vkey: String,
-    /// As a JSON Web Key.
+    /// The key as a JSON Web Key.
     pub jwk: Value,
 }
 
-/// The proof that an entry is in a log.
+/// A proof that an entry is included in a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InclusionView {
-    /// The log.
+    /// The name of the log.
     pub log: String,
-    /// The entry.
+    /// The sequence number of the entry.
     pub seq: u64,
-    /// The size of the tree.
+    /// The size of the tree, in entries.
     pub size: u64,
     /// The chain hash of the entry.
     pub entry: Digest,
-    /// The hashes from the entry to the root.
+    /// The hashes from the entry to the root of the tree.
     pub path: Vec<Digest>,
 }
 
-/// The proof that a log begins with what it was earlier.
+/// A proof that a log extends an earlier state of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConsistencyView {
-    /// The log.
+    /// The name of the log.
     pub log: String,
-    /// The size of the earlier tree.
+    /// The size of the earlier tree, in entries.
     pub from: u64,
-    /// The size of the later tree.
+    /// The size of the later tree, in entries.
     pub to: u64,
-    /// The hashes that join the two.
+    /// The hashes that link the two trees.
     pub path: Vec<Digest>,
 }
 

@@ -23,48 +23,48 @@ use super::views::FunctionWord;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// The batch; stable over retries, such as the id of the model's answer. The header `Idempotency-Key` says the same. Without it a tool
-    /// that writes needs a key of its own.
+    /// The id of the batch, such as the id of the model's answer. The same in every retry. The `Idempotency-Key` header can carry it
+    /// instead. Without it, each call of a tool that writes needs a key of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_id: Option<IdempotencyKey>,
-    /// The calls, in the order of the model.
+    /// The calls, in the model's order.
     #[schemars(length(min = 1, max = 64))]
     pub calls: Vec<BatchCall>,
-    /// How long to wait for people who are asked about a call, in milliseconds; absent: not at all.
+    /// How long to wait for approvals of the calls, in milliseconds; absent: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 600_000))]
     pub wait_ms: Option<u64>,
-    /// What the run has in its context by now, as in a call.
+    /// What the run has in its context so far, as in a call.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
 }
 
-/// One call: in the words of Placet, `tool` and `args`, or as a model answers it, `function` with `arguments` in a text.
+/// One call of a batch: either `tool` with `args`, or `function` with its `arguments` as a JSON text, as models send it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchCall {
-    /// The id that the model gave it.
+    /// The id that the model gave to the call.
     #[schemars(length(min = 1, max = 128))]
     pub id: String,
-    /// `function`, where it is one.
+    /// `function` if the call has a `function`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<FunctionWord>,
     /// The function that the model calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<FunctionCall>,
-    /// The tool, by its name or its name for function calling.
+    /// The tool, by its name or by its function-calling name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Its arguments.
+    /// The arguments of `tool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Map<String, Value>>,
-    /// The key under which its effect happens at most once; absent: derived from the run, the batch and the call's place in it.
+    /// The idempotency key of the call; absent: derived from the run, the batch and the position of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
-    /// As in a call.
+    /// The approval mode that the planner expects the call to need, as in a call sent on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_mode_requested: Option<ApprovalMode>,
-    /// As in a call.
+    /// The evidence for the call, as in a call sent on its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub evidence_refs: Vec<String>,
@@ -78,60 +78,60 @@ impl BatchCall {
     }
 }
 
-/// A call as a model answers it.
+/// A function call, as a model sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionCall {
     /// The name of the function.
     pub name: String,
-    /// Its arguments, as JSON in a text.
+    /// The arguments, as a JSON text.
     pub arguments: String,
 }
 
-/// What became of a batch.
+/// The results of a batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchView {
-    /// The run.
+    /// The id of the run.
     pub run_id: RunId,
-    /// The batch.
+    /// The id of the batch; absent if it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_id: Option<IdempotencyKey>,
-    /// The iteration that it was of.
+    /// The iteration that the batch belongs to.
     pub iteration: u32,
-    /// Whether this batch was sent before.
+    /// Whether the batch had been sent before.
     pub repeated: bool,
-    /// What became of each call, in order.
+    /// The result of each call, in order.
     pub results: Vec<CallResult>,
-    /// Sources that the results name.
+    /// The sources that the results name.
     pub references: Vec<Reference>,
-    /// What is to be checked about answers that use the tools which the run has called so far.
+    /// The checks to make on answers that use the tools called so far in the run.
     pub evaluation_checks: BTreeSet<String>,
-    /// What happened, in numbers.
+    /// The batch in numbers.
     pub debug: BatchDebug,
 }
 
 /// What became of one call of a batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallResult {
-    /// The id that the model gave the call.
+    /// The id that the model gave to the call.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// How the call stands.
+    /// The status of the call.
     pub status: ResultStatus,
-    /// Its result; absent where it was refused before it was a call.
+    /// The result envelope; absent if the request was refused before it became a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ToolResultEnvelope>,
-    /// Why it was refused before it was a call.
+    /// Why the request was refused before it became a call; absent if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,
-    /// The call before it that it is equal to, and whose result this is.
+    /// The id of the earlier, equal call of the batch whose result this is; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_of: Option<String>,
-    /// What the orchestrator should know.
+    /// A warning for the orchestrator; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// Which tools the run gets and loses by its result.
+    /// The tools that the result adds to the run or removes from it; absent if the result says nothing about tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposure: Option<Exposure>,
 }
@@ -144,14 +144,14 @@ impl CallResult {
     }
 }
 
-/// Which tools a run gets and loses for its next iteration by a result.
+/// The tools that a result adds to a run or removes from it, from the next iteration on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Exposure {
-    /// Tools that were added; those that were there are not named.
+    /// The tools that were added. Tools that the run already had are not listed.
     pub added: Vec<String>,
-    /// Tools that were removed.
+    /// The tools that were removed.
     pub removed: Vec<String>,
-    /// Why nothing was added or removed.
+    /// Why no tools were added or removed; absent if there was no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,
 }
@@ -159,11 +159,11 @@ pub struct Exposure {
 /// A source that a result names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reference {
-    /// The id that the model gave the call.
+    /// The id that the model gave to the call.
     pub id: String,
-    /// Where the source is.
+    /// The URI of the source.
     pub uri: String,
-    /// What it is called.
+    /// The title of the source; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }
@@ -171,105 +171,105 @@ pub struct Reference {
 /// A batch in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchDebug {
-    /// Calls that were made.
+    /// The number of calls that were made.
     pub made: u32,
-    /// Calls that were equal to one before them.
+    /// The number of calls that equal an earlier one of the batch.
     pub duplicates: u32,
-    /// Calls that were not executed.
+    /// The number of calls that were refused.
     pub refused: u32,
-    /// Calls that wait for people.
+    /// The number of calls that had not ended: they wait for approval or are being executed.
     pub pending: u32,
-    /// How long it took, in milliseconds.
+    /// How long the batch took, in milliseconds.
     pub took_ms: u64,
 }
 
 /// The batches of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchHistory {
-    /// The run.
+    /// The id of the run.
     pub run_id: RunId,
-    /// Its batches, oldest first: the last hundred.
+    /// The last 100 batches, oldest first.
     pub batches: Vec<BatchRecord>,
 }
 
-/// A batch that was sent.
+/// A batch of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchRecord {
-    /// The batch.
+    /// The id of the batch; absent if it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_id: Option<IdempotencyKey>,
-    /// The iteration that it was of.
+    /// The iteration that the batch belongs to.
     pub iteration: u32,
-    /// Its calls, in order.
+    /// The calls, in order.
     pub calls: Vec<CallRecord>,
-    /// In numbers, as it was sent last.
+    /// The batch in numbers, as of the last time it was sent.
     pub debug: BatchDebug,
 }
 
-/// A call of a batch, as it stood when the batch was answered.
+/// A call of a batch, as it was when the batch was answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallRecord {
-    /// The id that the model gave it.
+    /// The id that the model gave to the call.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The operation; absent where the run had no such tool.
+    /// The capability; absent if the run had no such tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability_id: Option<CapabilityId>,
-    /// The call; ask `GET /v1/calls/{id}` how it stands now.
+    /// The id of the call, for `GET /v1/calls/{id}`; absent if the request was refused before it became a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<ToolCallId>,
-    /// How it stood.
+    /// The status of the call when the batch was answered.
     pub status: ResultStatus,
-    /// Why it did not succeed.
+    /// The error code; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<ErrorCode>,
-    /// The call before it that it was equal to.
+    /// The id of the earlier, equal call of the batch; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_of: Option<String>,
 }
 
-/// Open runs of a node.
+/// The open runs of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenRuns {
-    /// The runs, the one used last first.
+    /// The runs, most recently used first.
     pub runs: Vec<OpenRunView>,
-    /// Whether there are more than are shown.
+    /// Whether there are more runs than are listed.
     pub more: bool,
 }
 
-/// An open run, as those see it whom it concerns.
+/// An open run, as the people concerned see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenRunView {
-    /// The run.
+    /// The id of the run.
     pub run_id: RunId,
-    /// Whose it is.
+    /// The agent that the run belongs to.
     pub agent: PrincipalId,
-    /// The user for whom it acts.
+    /// The user that the run acts for; absent if the agent acts on its own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_behalf_of: Option<PrincipalId>,
-    /// Whether it is a session, which keeps its calls.
+    /// Whether the run is a session, which keeps its calls.
     pub is_session: bool,
-    /// Which turn of its model is next, from 1.
+    /// The number of the model's next turn, from 1.
     pub iteration: u32,
-    /// How many calls of its batches were made.
+    /// The number of calls made in the run's last 100 batches.
     pub calls: u32,
-    /// How many of them waited for people when their batch was answered.
+    /// How many of them had not ended when their batch was answered.
     pub pending: u32,
-    /// Its ceiling, as it was opened with.
+    /// The strongest mode that a call of the run may have, as fixed when the run was opened.
     pub safety_mode: ApprovalMode,
-    /// What it may use up.
+    /// The budget of the run.
     pub run_budget: RunBudget,
-    /// Calls dispatched.
+    /// The number of calls dispatched.
     pub calls_used: u32,
-    /// Cents spent.
+    /// The amount spent, in cents.
     pub cents_used: u64,
-    /// What it has in its context.
+    /// What the run has in its context.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
-    /// For how long nobody has asked about it, in milliseconds.
+    /// The time since the run was last used, in milliseconds.
     pub idle_ms: u64,
-    /// Its batches, oldest first, where it was asked for by name: the last hundred.
+    /// The last 100 batches, oldest first. Present only if the run was requested by its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<BatchRecord>,
 }

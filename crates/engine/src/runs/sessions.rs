@@ -29,67 +29,68 @@ const NAMESPACE_BYTES_MAX: usize = 64;
 /// What separates a namespace from the tool in it.
 const SEPARATOR: &str = "::";
 
-/// How a session is opened.
+/// A request to open a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenSession {
-    /// The session, and the run of all its calls.
+    /// The id of the session. It is also the run id of all its calls.
     pub session_id: RunId,
-    /// As in a run.
+    /// The strongest mode that any call of the session may have, as in a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_mode: Option<ApprovalMode>,
-    /// As in a run.
+    /// The budget of the session, as in a run.
     #[serde(
         default,
         deserialize_with = "json::object",
         skip_serializing_if = "BudgetRequest::is_empty"
     )]
     pub run_budget: BudgetRequest,
-    /// As in a run.
+    /// What the session has in its context so far, as in a run.
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
     pub taint: std::collections::BTreeSet<Taint>,
-    /// Which adapter a namespace stands for in `namespace::tool`; one that is not named stands for the adapter of its own name.
+    /// The adapter that each namespace in `namespace::tool` stands for. A namespace that is not listed stands for the adapter of the same
+    /// name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub namespaces: BTreeMap<String, AdapterName>,
 }
 
-/// How a session stands.
+/// The state of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionView {
-    /// The session.
+    /// The id of the session.
     pub session_id: RunId,
-    /// The adapter of each namespace.
+    /// The adapter of each namespace that the session names.
     pub namespaces: BTreeMap<String, AdapterName>,
-    /// Its calls, the oldest first: the last thousand.
+    /// The last 1,000 calls, oldest first.
     pub calls: Vec<SessionCall>,
 }
 
-/// A call of a session, and its result.
+/// A call of a session, with its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionCall {
-    /// The id that the model gave it.
+    /// The id that the model gave to the call.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The operation; absent where there is no such tool.
+    /// The capability; absent if there is no such tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability_id: Option<CapabilityId>,
-    /// Its arguments.
+    /// The arguments.
     pub args: Map<String, Value>,
-    /// How it ended.
+    /// The status of the call.
     pub status: ResultStatus,
-    /// Its result: structured where there is that, or its error.
+    /// The result: its structured output if there is one, or the error.
     pub result: Value,
 }
 
-/// What became of calls in a session.
+/// The results of calls in a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionResults {
-    /// The session.
+    /// The id of the session.
     pub session_id: RunId,
-    /// What became of each call, in order.
+    /// The result of each call, in order.
     pub results: Vec<CallResult>,
-    /// Sources that the results name.
+    /// The sources that the results name.
     pub references: Vec<Reference>,
 }
 

@@ -22,25 +22,25 @@ pub const TOOLS_NAMED_MAX: usize = 128;
 pub const CALLS_PER_BATCH_MAX: u32 = 64;
 const CALLS_PER_BATCH_DEFAULT: u32 = 16;
 
-/// How a run is opened.
+/// A request to open a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenRun {
-    /// The run, as in a call: its ceiling and budget are fixed by this.
+    /// The run, as in a call. This fixes its safety mode and budget.
     #[serde(deserialize_with = "json::object")]
     pub run: RunRequest,
-    /// The tools that were chosen for it: nothing else is offered in its first iteration. Empty: whatever the caller may use.
+    /// The tools chosen for the run. In its first iteration only these and the forced ones are offered. Empty: no restriction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub tools: Vec<String>,
-    /// Tools that it has in any case, and that its model is to be made to call.
+    /// Tools that the run always has, and that its model must be made to call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub forced_tools: Vec<FunctionChoice>,
-    /// What its model may choose. All but `auto` and `none` hold for the first iteration alone.
+    /// What the model may choose; default: `auto`. All values but `auto` and `none` apply to the first iteration only.
     #[serde(default)]
     pub tool_choice: ToolChoice,
-    /// The most calls of one batch.
+    /// The maximum number of calls in one batch. Default: 16.
     #[serde(default = "default_calls")]
     #[schemars(range(min = 1, max = 64))]
     pub calls_per_batch_max: u32,
@@ -59,16 +59,16 @@ const fn default_calls() -> u32 {
     CALLS_PER_BATCH_DEFAULT
 }
 
-/// What a model may choose.
+/// Which tools a model may choose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "`auto`, `required`, `none` or {\"type\":\"function\",\"function\":{\"name\":…}} is expected"
 )]
 pub enum ToolChoice {
-    /// One of the words.
+    /// A choice that names no tool.
     Word(ChoiceWord),
-    /// This tool and no other.
+    /// This tool, and no other.
     Function(FunctionChoice),
 }
 
@@ -82,22 +82,22 @@ impl Default for ToolChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChoiceWord {
-    /// Tools or none.
+    /// Any tools, or none.
     Auto,
     /// At least one tool.
     Required,
-    /// No tool.
+    /// No tools.
     None,
 }
 
-/// A tool, in the shape of function calling.
+/// A tool, in the format of function calling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionChoice {
-    /// `function`.
+    /// Always `function`.
     #[serde(rename = "type")]
     pub kind: FunctionWord,
-    /// Which one.
+    /// The function.
     pub function: FunctionName,
 }
 
@@ -113,7 +113,7 @@ impl FunctionChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FunctionWord {
-    /// A function is called.
+    /// A function.
     Function,
 }
 
@@ -121,125 +121,125 @@ pub enum FunctionWord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionName {
-    /// The name, as a definition gave it.
+    /// The name, as in the tool's definition.
     pub name: String,
 }
 
-/// A change of a run's tools by its caller.
+/// A change to the tools of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolsChange {
-    /// Tools that it has from now on, and that its model is to be made to call.
+    /// Tools to add to the run, which its model must be made to call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub force: Vec<FunctionChoice>,
-    /// Tools that it has no more.
+    /// Tools to remove from the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub exclude: Vec<String>,
 }
 
-/// What a change of a run's tools came to.
+/// The result of a change to the tools of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolsChanged {
     /// All tools that are forced now.
     pub forced_tools: Vec<FunctionChoice>,
-    /// What was excluded.
+    /// The tools that the change named for exclusion.
     pub excluded: Vec<Excluded>,
 }
 
-/// A tool that was excluded.
+/// A tool that was named for exclusion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Excluded {
-    /// As it was named.
+    /// The tool, as the request named it.
     pub tool: String,
-    /// Whether the run had it.
+    /// Whether the run had the tool.
     pub was_there: bool,
 }
 
-/// How a run stands.
+/// The state of an open run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunView {
-    /// The run.
+    /// The id of the run.
     pub run_id: RunId,
-    /// The conversation it belongs to.
+    /// The conversation that the run belongs to; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// Its ceiling, within what the caller's classes allow.
+    /// The strongest mode that a call of the run may have: the run's own limit, or less if the caller's classes now allow less.
     pub safety_mode: ApprovalMode,
-    /// What it may use up.
+    /// The budget of the run.
     pub run_budget: RunBudget,
-    /// Calls dispatched.
+    /// The number of calls dispatched.
     pub calls_used: u32,
-    /// Cents spent.
+    /// The amount spent, in cents.
     pub cents_used: u64,
-    /// What it has in its context.
+    /// What the run has in its context.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
-    /// Which turn of its model is next, from 1.
+    /// The number of the model's next turn, from 1.
     pub iteration: u32,
-    /// The most calls of one batch.
+    /// The maximum number of calls in one batch.
     pub calls_per_batch_max: u32,
-    /// What its model may choose in this iteration.
+    /// Which tools the model may choose in this iteration.
     pub tool_choice: ToolChoice,
     /// The tools of this iteration.
     pub tools: Vec<String>,
-    /// Tools that its model is to be made to call.
+    /// The tools that the model must be made to call.
     pub forced_tools: Vec<FunctionChoice>,
-    /// Tools that its caller excluded.
+    /// The tools that the caller excluded.
     pub excluded_tools: Vec<String>,
-    /// What is to be checked about answers that use the tools called so far.
+    /// The checks to make on answers that use the tools called so far.
     pub evaluation_checks: BTreeSet<String>,
 }
 
-/// In which form tools are described.
+/// The format of tool definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolsFormat {
-    /// As functions of the OpenAI API: a name has letters, digits, `_` and `-` only.
+    /// Functions of the OpenAI API. Names have only letters, digits, `_` and `-`.
     Openai,
-    /// As a tool list of MCP.
+    /// A tool list of MCP.
     Mcp,
-    /// As `GET /v1/tools`.
+    /// The format of `GET /v1/tools`.
     Plain,
 }
 
-/// What a model is offered at its next turn.
+/// The tools to offer to the model at its next turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTools {
-    /// The run.
+    /// The id of the run.
     pub run_id: RunId,
-    /// The iteration that this is for.
+    /// The number of the turn, from 1.
     pub iteration: u32,
-    /// The form of `tools`.
+    /// The format of `tools`.
     pub format: ToolsFormat,
-    /// The definitions, in that form.
+    /// The tool definitions, in that format.
     pub tools: Vec<Value>,
-    /// What the model may choose.
+    /// Which tools the model may choose.
     pub tool_choice: ToolChoice,
-    /// Tools that it is to be made to call.
+    /// The tools that the model must be made to call.
     pub forced_tools: Vec<FunctionChoice>,
-    /// What the model is told beside the definitions.
+    /// What to tell the model about the tools besides their definitions.
     pub prompts: Vec<ToolPrompt>,
     /// How to write answers that use the tools called so far.
     pub formatting: Vec<ToolFormatting>,
 }
 
-/// What a model is told of a tool beside its definition.
+/// What to tell a model about a tool besides its definition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolPrompt {
-    /// The tool, as its definition names it.
+    /// The name of the tool, as in its definition.
     pub tool: String,
-    /// When to use it, and when not.
+    /// When to use the tool, and when not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub when_to_use: String,
-    /// What its arguments mean.
+    /// What the arguments mean.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs: String,
-    /// What it answers.
+    /// What the tool answers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub outputs: String,
-    /// Arguments as an example.
+    /// Example arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<Map<String, Value>>,
 }
@@ -247,8 +247,8 @@ pub struct ToolPrompt {
 /// How to write answers that use a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolFormatting {
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// How.
+    /// How to write the answers.
     pub formatting: String,
 }

@@ -41,15 +41,15 @@ pub struct DecisionsQuery {
     pub limit: usize,
 }
 
-/// What came out of a decision.
+/// The result of a policy decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionVerdict {
     /// The call may be sent.
     Allow,
-    /// The call waits for people.
+    /// The call waits for approval.
     Hold,
-    /// The call does not happen.
+    /// The call is refused.
     Deny,
 }
 
@@ -68,17 +68,17 @@ impl DecisionVerdict {
     }
 }
 
-/// How a call that was sent ended.
+/// How a call ended that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallOutcome {
-    /// It was executed.
+    /// The call was executed and succeeded.
     Succeeded,
-    /// It was executed and failed.
+    /// The call was executed and failed.
     Failed,
-    /// Nobody could say when its attempt ended.
+    /// It was not known, when the attempt ended, whether the effect happened.
     Unknown,
-    /// It was sent, and it is certain that nothing happened.
+    /// The call was sent, but it is known that nothing happened.
     NotExecuted,
 }
 
@@ -116,83 +116,83 @@ impl CallOutcome {
     }
 }
 
-/// A page of decisions, the newest first.
+/// A page of policy decisions, newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionsPage {
     /// The decisions.
     pub decisions: Vec<DecisionView>,
-    /// What to send as `to` for the next page; absent on the last one.
+    /// The value of `to` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_to: Option<Timestamp>,
-    /// Whether the search ended because many entries of the audit chain were read. `next_to` goes on.
+    /// Whether the search ended early because many audit entries had been read. Continue with `next_to`.
     pub incomplete: bool,
 }
 
 /// A policy decision about a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionView {
-    /// The decision.
+    /// The id of the decision.
     pub decision_id: DecisionId,
-    /// When it was recorded.
+    /// When the decision was recorded.
     pub at: Timestamp,
-    /// What came out of it.
+    /// The result of the decision.
     pub verdict: DecisionVerdict,
-    /// What stood against the call, where it was denied.
+    /// Why the call was denied; absent if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denial: Option<String>,
-    /// How the call ended, where it was sent and its end is in the same log before `to`.
+    /// How the call ended. Present if it was sent and its end is in the same log before `to`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<CallOutcome>,
-    /// The error code that its caller got.
+    /// The error code that the caller got; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
-    /// The call.
+    /// The id of the call.
     pub call_id: ToolCallId,
-    /// The run it belongs to.
+    /// The run that the call belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// The trace it belongs to (W3C trace id, 32 hex digits).
+    /// The trace that the call belongs to (W3C trace id, 32 hex digits).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
-    /// The approval it waits for, or was decided under.
+    /// The approval that the call waits for or was decided under; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
-    /// The operation.
+    /// The capability that is called.
     pub capability_id: CapabilityId,
-    /// Who calls, for whom.
+    /// The caller, and the user it acts for.
     pub principal_chain: PrincipalChain,
-    /// The mode the caller asked for.
+    /// The approval mode that the caller requested.
     pub mode_requested: ApprovalMode,
-    /// The mode the call has.
+    /// The approval mode that governs the call.
     pub mode_effective: ApprovalMode,
-    /// The policies that made the difference.
+    /// The policies that determined the result.
     pub policies: Vec<DecisionPolicy>,
-    /// Policies that could not be evaluated.
+    /// The policies that could not be evaluated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// What the engine itself found.
+    /// Findings of the engine itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The policies, contracts and directory that decided.
+    /// The digest of the policies, contracts and directory that the decision used.
     pub bundle_digest: Digest,
-    /// The log of the audit chain it stands in.
+    /// The log that holds the audit entry.
     pub log: String,
-    /// Its place there.
+    /// The sequence number of the entry in its log.
     pub seq: u64,
-    /// The hash of the entry, by which it can be proved.
+    /// The hash of the entry, by which its inclusion can be proved.
     pub hash: String,
 }
 
-/// A policy that made the difference.
+/// A policy that determined the result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionPolicy {
-    /// Its `@id`.
+    /// The id of the policy (`@id`).
     pub policy: String,
-    /// Whether it permits; otherwise it forbids, or asks people.
+    /// Whether the policy permits the call. If not, it forbids it or requires approval.
     pub permits: bool,
-    /// Whom it was evaluated for: the caller, or the user it acts for.
+    /// Whom the policy was evaluated for: the caller, or the user it acts for.
     pub about: String,
-    /// Its `@reason`.
+    /// The reason that the policy states (`@reason`); absent if it states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

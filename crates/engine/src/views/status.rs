@@ -6,17 +6,17 @@ use placet_types::{clock::Timestamp, digest::Digest, mode::EngineMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the files on disk stand to what is active.
+/// How the files on disk compare with what is active.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskState {
-    /// They are those that were read for it.
+    /// The files are the ones that are active.
     Same,
-    /// They have changed since: a reload would read them.
+    /// The files have changed. A reload would read them.
     Differs,
-    /// They cannot be read.
+    /// The files cannot be read.
     Unreadable,
-    /// Nobody has compared them.
+    /// The files have not been compared.
     #[default]
     Unknown,
 }
@@ -34,47 +34,47 @@ impl DiskState {
     }
 }
 
-/// What decides on this node.
+/// What is active on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusView {
-    /// The digest of the policies.
+    /// The digest of the policy bundle.
     pub bundle: Digest,
-    /// The digest of policies, contracts, directory and issuers together: the same on every node that decides.
+    /// The digest of policies, contracts, directory and issuers together. It is the same on every node that decides.
     pub active: Digest,
-    /// The epoch of its activation in the ledger.
+    /// The epoch at which they were activated in the ledger.
     pub epoch: u64,
-    /// Since when this node decides by it.
+    /// When they became active on this node.
     pub since: Timestamp,
-    /// How the files on disk stand to it, looked at every few seconds.
+    /// How the files on disk compare with what is active. Checked every few seconds.
     pub disk: DiskState,
-    /// The keys of the configuration whose change counts from the next start on, as of the last reload.
+    /// The configuration keys that have changed, as of the last reload, and take effect only after a restart.
     pub needs_restart: Vec<String>,
-    /// `lockdown` while a lockdown of every adapter is in force in any tenant.
+    /// `lockdown` while a lockdown is in force that covers every adapter, in any tenant.
     pub mode: EngineMode,
-    /// Whether this node decides: not while it cannot reach the ledger, or while another node has activated what it does not have.
+    /// Whether this node decides calls. It does not while it cannot reach the ledger, or while another node has activated something that
+    /// this node lacks.
     pub decides: bool,
-    /// The epoch of what another node has activated and this one does not have.
+    /// The epoch of what another node has activated and this node lacks; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch_elsewhere: Option<u64>,
 }
 
-/// What a reload is asked to do.
+/// The options of a reload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReloadRequest {
-    /// Where nodes share a ledger: lets files that were active before and were replaced become active again, in the place of those of
-    /// this epoch.
+    /// For nodes that share a ledger: the epoch to roll back. Files that were active earlier may then replace those of this epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roll_back: Option<u64>,
 }
 
-/// What a reload changed.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReloadView {
-    /// The digest of policies, contracts, directory and issuers before.
+    /// The digest of policies, contracts, directory and issuers before the reload.
     pub before: Digest,
-    /// What is different from before: `policies`, `directory`, `issuers`, and `contract NAME` with `new`, `changed` or `removed`.
+    /// What changed: `policies`, `directory`, `issuers`, and `contract NAME` with `new`, `changed` or `removed`.
     pub changed: Vec<String>,
-    /// What decides on this node now.
+    /// What is active on this node now.
     pub status: StatusView,
 }

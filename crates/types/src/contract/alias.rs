@@ -20,25 +20,25 @@ pub const ANSWER_TTL_MS_MAX: u64 = 3_600_000;
 /// The longest alias: the limit of function calling.
 const NAME_BYTES_MAX: usize = 64;
 
-/// That a capability may be called by a short name, and from when.
+/// Allows a capability to be called by a short name, and says from when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AliasFile {
-    /// What it takes to have it.
+    /// The condition for having the alias.
     pub when: AliasWhen,
-    /// For how long an answer to a call by the alias is given again to the same caller with the same arguments, in milliseconds. 0: never.
+    /// How long an answer is cached for the same caller and arguments when called by the alias, in milliseconds; 0: not at all.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(max = 3_600_000))]
     pub answer_ttl_ms: u64,
 }
 
-/// What it takes for a capability to have its alias.
+/// The condition for a capability to have its alias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AliasWhen {
-    /// That its definition is pinned.
+    /// The capability's definition is pinned.
     Pinned,
-    /// Besides, that its calls of the last days went well: at least 20, of which 95 of 100 succeeded.
+    /// In addition, its recent calls went well: at least 20 in the last days, of which at least 95 percent succeeded.
     Scored,
 }
 

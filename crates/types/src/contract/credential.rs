@@ -19,16 +19,16 @@ const SCOPES_MAX: usize = 64;
 /// The longest scope, audience or resource, in bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// How the credential of a call comes about.
+/// How the credential of a call is obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum CredentialKind {
-    /// A secret of the configuration, the same for every call.
+    /// A configured secret, the same for every call.
     #[default]
     StaticSecret,
     /// The caller's token, exchanged at a token service for one that only the target accepts (RFC 8693).
     TokenExchange,
-    /// A token of Placet's own from a token service (RFC 6749, section 4.4).
+    /// A token that Placet gets from a token service in its own name (RFC 6749, section 4.4).
     ClientCredentials,
 }
 
@@ -44,16 +44,16 @@ impl CredentialKind {
     }
 }
 
-/// Who is named as acting in an exchanged token.
+/// Who is named as the actor in an exchanged token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorSource {
-    /// The agent, by its own token of the call.
+    /// The agent, by its own token.
     #[default]
     Agent,
     /// Placet, by an assertion that it signs.
     Gateway,
-    /// Nobody: the token says that the user acts in person. Only where a policy permits that.
+    /// No actor: the token presents the user as acting in person. Allowed only if a policy permits it.
     Nobody,
 }
 
@@ -69,7 +69,7 @@ impl ActorSource {
     }
 }
 
-/// Whether a minted credential may serve further calls of the same kind.
+/// Whether a credential may be cached for further calls of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum CachePolicy {
@@ -80,26 +80,26 @@ pub enum CachePolicy {
     Never,
 }
 
-/// The credential that will be attached, as planned before the gate: never the credential itself.
+/// The credential that will be attached to a call, as planned before the call is decided on. Never the credential itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialPlan {
-    /// How it comes about.
+    /// How the credential is obtained.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: CredentialKind,
-    /// Where the credential comes from: absent for none, else the name of a secret, or of a token service.
+    /// The name of the secret or token service that the credential comes from; absent if the call has no credential.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Who will accept it.
+    /// The audience of the credential: who will accept it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
-    /// The target as a URI, where the token service wants that.
+    /// The URI of the target, if the token service requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// Its scopes, sorted.
+    /// The scopes of the credential, sorted.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// Who is named as acting, where the caller's token is exchanged.
+    /// Who is named as the actor, if the caller's token is exchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<ActorSource>,
 }
@@ -132,45 +132,45 @@ impl CredentialPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialFile {
-    /// How it comes about.
+    /// How the credential is obtained.
     #[serde(rename = "type", default, skip_serializing_if = "is_default")]
     pub kind: CredentialKind,
     /// The name of a secret in the configuration: what a `static_secret` sends. Of the other kinds it is what goes along where no call is
     /// made, such as the listing of tools, if the server wants something there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// The HTTP header it is sent in, as `Bearer` when it is `authorization`.
+    /// The HTTP header that carries the credential; sent as `Bearer` in `authorization`.
     #[serde(default = "CredentialFile::default_header")]
     pub header: String,
-    /// Who accepts it; part of what is approved. For a token service: its name for the target.
+    /// Who accepts the credential; part of what is approved. For a token service: its name for the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
-    /// The target as an absolute URI (RFC 8707), where the token service wants that.
+    /// The target as an absolute URI (RFC 8707), if the token service requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// Its scopes, all of them needed; part of what is approved.
+    /// The scopes of the credential, all of them required; part of what is approved.
     #[serde(default)]
     pub scopes: BTreeSet<String>,
-    /// Scopes that are asked for too, and done without where they are not granted.
+    /// Scopes that are also requested, but not required.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub scopes_optional: BTreeSet<String>,
-    /// What a capability needs instead of `scopes`: a subset of them.
+    /// The scopes that a capability needs instead of `scopes`: a subset of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scopes_for: BTreeMap<CapabilityName, BTreeSet<String>>,
-    /// Says that the target knows no scopes; needed where a token service is asked without any.
+    /// States that the target has no scopes. Required if a token service is asked for none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scopeless: bool,
-    /// Asks for no scope that the caller's own token does not have. A call whose token lacks one that is needed is refused before anybody is
-    /// asked about it.
+    /// Requests no scope that the caller's own token lacks. A call whose token lacks a required scope is refused before anyone is asked to
+    /// approve it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scopes_of_caller: bool,
     /// The name of a token service in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sts: Option<String>,
-    /// Who is named as acting.
+    /// Who is named as the actor in an exchanged token.
     #[serde(default, skip_serializing_if = "is_default")]
     pub actor: ActorSource,
-    /// Whether a minted one may serve further calls.
+    /// Whether a credential may be cached for further calls.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cache: CachePolicy,
 }

@@ -13,40 +13,40 @@ const ENVIRONMENT: &str = "test";
 const ERRORS_MAX: usize = 16;
 const MESSAGE_BYTES_MAX: usize = 512;
 
-/// Which errors are made up, and how often.
+/// Which errors are injected, and how often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorInjectionFile {
-    /// Where the random numbers begin: the same seed and the same calls in the same order get the same errors.
+    /// The seed of the random numbers. The same seed and the same calls in the same order get the same errors.
     #[serde(default)]
     pub seed: u64,
-    /// The errors. Each is drawn for itself in each call; of several that are drawn one is taken, at random.
+    /// The errors. Each is drawn independently for every call; if several are drawn, one of them is used at random.
     #[schemars(length(min = 1, max = 16))]
     pub errors: Vec<InjectedErrorFile>,
 }
 
-/// An error that is made up.
+/// An injected error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InjectedErrorFile {
-    /// Its kind.
+    /// The kind of error.
     #[serde(rename = "type")]
     pub kind: InjectedErrorKind,
-    /// How likely it is in one call, 0 to 1.
+    /// The probability of the error in one call, from 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub probability: f64,
-    /// What the caller is told; not for `unparseable_result`.
+    /// The message for the caller. Not for `unparseable_result`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Kinds of errors that are made up.
+/// A kind of injected error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InjectedErrorKind {
-    /// The tool is not asked, and the call fails.
+    /// The tool is not called, and the call fails.
     NetworkError,
-    /// The tool is asked, and its result comes back garbled. The call succeeds.
+    /// The tool is called, and its result is garbled. The call succeeds.
     UnparseableResult,
     /// The tool is not asked, and the call fails as if its result did not fit its schema.
     SchemaViolation,

@@ -18,7 +18,7 @@ const VALUE_BYTES_MAX: usize = 65_536;
 /// The most arguments of a prompt.
 pub const ARGUMENTS_MAX: usize = 64;
 
-/// What a server offers besides tools.
+/// A feature that an MCP server offers besides tools.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]

@@ -30,59 +30,59 @@ use crate::{
 /// The version tag of a contract file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ContractVersion {
-    /// The only version there is.
+    /// The only version.
     #[serde(rename = "placet.contract.v1")]
     V1,
 }
 
-/// One adapter: how to reach it, and what of it may be used how.
+/// The contract of one adapter: how to reach it, and how its capabilities may be used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContractFile {
     /// `placet.contract.v1`.
     pub contract_version: ContractVersion,
-    /// The adapter's name; the file's name too.
+    /// The name of the adapter. It is also the name of the file.
     pub adapter: AdapterName,
-    /// The environment; the folder's name too.
+    /// The environment. It is also the name of the folder.
     pub environment: EnvironmentName,
-    /// What the adapter is for, in a line.
+    /// What the adapter is for, in one line.
     #[serde(default)]
     pub description: String,
-    /// Whose agents may have it in their surface. There is no default: a file that names nobody does not load.
+    /// The tenants whose agents may use the adapter. Required: a file that names no tenant does not load.
     #[serde(default = "TenantsFile::nobody")]
     #[schemars(required)]
     pub tenants: TenantsFile,
-    /// How sensitive the data behind it is.
+    /// The sensitivity of the data behind the adapter.
     #[serde(default)]
     pub data_class: DataClass,
-    /// How to reach it.
+    /// How to reach the adapter.
     pub transport: TransportFile,
-    /// The pinned version of the protocol spoken with it (TM-05), such as an MCP revision.
+    /// The pinned protocol version of the adapter (TM-05), such as an MCP revision.
     pub protocol_version: String,
-    /// The credential attached to its calls; absent: none.
+    /// The credential attached to the adapter's calls; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<CredentialFile>,
     /// Whether its calls carry the caller's `tracestate` (W3C Trace Context): up to 512 bytes that the caller chooses, that no policy sees and
     /// no digest covers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pass_tracestate: bool,
-    /// Bounds on its use.
+    /// Limits on the use of the adapter.
     #[serde(default)]
     pub limits: LimitsFile,
-    /// Errors that it makes up, for tests of agents; in the environment `test` only.
+    /// Errors to inject, for testing agents. Allowed in the environment `test` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_injection: Option<ErrorInjectionFile>,
-    /// Its operations.
+    /// The capabilities of the adapter, by name.
     pub capabilities: BTreeMap<CapabilityName, CapabilityFile>,
 }
 
-/// Tenants that may use an adapter: a list, or the word `all` where nothing behind it belongs to one tenant.
+/// The tenants that may use an adapter: a list, or `all` if nothing behind the adapter belongs to one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum TenantsFile {
     /// Every tenant, with the same data.
     All(AllTenants),
-    /// These.
+    /// These tenants.
     Only(BTreeSet<TenantId>),
 }
 
@@ -123,18 +123,18 @@ impl TenantsFile {
     }
 }
 
-/// How sensitive the data behind an adapter is.
+/// The sensitivity of the data behind an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum DataClass {
     /// Anyone may see it.
     Public,
-    /// Not for outside.
+    /// Not for people outside the organization.
     #[default]
     Internal,
-    /// For those who need it.
+    /// Only for people who need it.
     Confidential,
-    /// Under a law or a regulator.
+    /// Subject to laws or regulators.
     Regulated,
 }
 
@@ -142,7 +142,7 @@ pub enum DataClass {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TransportFile {
-    /// Compiled in.
+    /// A built-in adapter.
     Internal {
         /// Which one: `files`.
         builtin: String,
@@ -150,37 +150,38 @@ pub enum TransportFile {
         /// absolute.
         root: String,
     },
-    /// An MCP server started as a child process, spoken with over its standard input and output.
+    /// An MCP server that is started as a child process and reached over its standard input and output.
     McpStdio {
-        /// The program: an absolute path, or a name looked up on `path` below.
+        /// The program: an absolute path, or a plain name that is looked up in the folders of `PATH` in `env`; without it, in those of the
+        /// system.
         command: String,
-        /// Its arguments, as they are: no shell sees them.
+        /// The arguments of the program. No shell interprets them.
         #[serde(default)]
         args: Vec<String>,
-        /// Its environment: nothing else is passed on.
+        /// The environment of the program. No other variables are passed on.
         #[serde(default)]
         env: BTreeMap<String, EnvValue>,
-        /// Its working directory; relative to the data folder unless absolute. Absent: the data folder.
+        /// The working directory; relative to the data folder unless absolute. Absent: the data folder.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
-        /// Its bounds.
+        /// The limits of the process.
         #[serde(default, skip_serializing_if = "is_default")]
         process: ProcessFile,
     },
     /// An MCP server over HTTP.
     McpHttp {
-        /// Its endpoint.
+        /// The URL of the endpoint.
         url: String,
-        /// Whether the host may be in a private or loopback range, and be spoken to over plain `http:`.
+        /// Whether the host may be in a private or loopback range and be reached over plain `http:`.
         #[serde(default)]
         private_network: bool,
         /// Whether it speaks the older HTTP+SSE (MCP revision 2024-11-05), and `url` is that of its event stream. Without it, streamable HTTP.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         sse: bool,
     },
-    /// A service over HTTP: each capability says its request under `rest`.
+    /// An HTTP service. Each capability describes its request under `rest`.
     Rest {
-        /// What all paths are below.
+        /// The base URL of all paths.
         url: String,
         /// As for `mcp_http`.
         #[serde(default)]
@@ -194,14 +195,14 @@ pub enum TransportFile {
         #[serde(default)]
         private_network: bool,
     },
-    /// A model that makes up results, for simulations: nothing is done.
+    /// A language model that makes up results, for simulations. Nothing is executed.
     Lm {
-        /// Its OpenAI-compatible endpoint, up to `/chat/completions`.
+        /// The URL of the OpenAI-compatible endpoint, up to `/chat/completions`.
         url: String,
         /// As for `mcp_http`.
         #[serde(default)]
         private_network: bool,
-        /// The model's name there.
+        /// The name of the model at that endpoint.
         model: String,
     },
 }
@@ -246,42 +247,42 @@ impl TransportFile {
     }
 }
 
-/// A value in a child's environment.
+/// A value in the environment of a child process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum EnvValue {
-    /// As written.
+    /// The value, as written.
     Literal(String),
-    /// From a secret of the configuration.
+    /// A configured secret.
     Secret {
         /// The secret's name.
         secret: String,
     },
 }
 
-/// Bounds on the use of an adapter.
+/// Limits on the use of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsFile {
-    /// Calls at the same time.
+    /// The maximum number of concurrent calls.
     #[schemars(range(min = 1, max = 1024))]
     pub concurrency_max: u32,
-    /// Calls that may wait for their turn; one more is `OVERLOADED`.
+    /// The maximum number of calls that may wait for their turn. Further calls are refused with `OVERLOADED`.
     #[schemars(range(max = 10_000))]
     pub queue_max: u32,
-    /// Calls per minute, tenant and capability (TM-18).
+    /// The maximum number of calls per minute, for each tenant and capability (TM-18).
     #[schemars(range(min = 1))]
     pub calls_per_minute_max: u32,
-    /// The largest result kept, in bytes.
+    /// The maximum size of a result that is kept, in bytes.
     #[schemars(range(min = 1024, max = 16_777_216))]
     pub result_bytes_max: u64,
-    /// Failures in a row that open the breaker.
+    /// The number of failures in a row that open the circuit breaker.
     #[schemars(range(min = 1, max = 1_000))]
     pub breaker_failures: u32,
-    /// How long the open breaker refuses before it tries again, in milliseconds.
+    /// How long the open circuit breaker refuses calls before it tries again, in milliseconds.
     #[schemars(range(min = 10, max = 600_000))]
     pub breaker_open_ms: u64,
-    /// How long a connection may take to come up, in milliseconds.
+    /// The time limit for connecting, in milliseconds.
     #[schemars(range(min = 100, max = 600_000))]
     pub connect_ms_max: u64,
 }
@@ -300,91 +301,94 @@ impl Default for LimitsFile {
     }
 }
 
-/// One operation.
+/// One capability of an adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CapabilityFile {
-    /// The tool's name at its server, where the capability has another one. `resources/read`, `prompts/get` and `completion/complete` are no
-    /// tools but methods of MCP: the capability reads a resource, gets a prompt, or completes an argument of one.
+    /// The name of the tool at its server, if it differs from that of the capability. `resources/read`, `prompts/get` and
+    /// `completion/complete` are not tools but methods of MCP: the capability reads a resource, gets a prompt, or completes an argument of
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The title that the server gives it: shown to operators.
+    /// The title that the server gives to the tool. Shown to operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, as a planner reads it.
+    /// What the capability does, written for planners.
     #[serde(default)]
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// The JSON Schema of the arguments.
     pub input_schema: Value,
     /// The JSON Schema that the server declares, where a reviewer has changed `input_schema`: arguments have to pass both. Written by
     /// `placet adapters pin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live_input_schema: Option<Value>,
-    /// The JSON Schema of its structured output, where it declares one.
+    /// The JSON Schema of the structured output; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// Its request, of a service over HTTP (`transport.type: rest`).
+    /// The HTTP request of the capability (`transport.type: rest`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Box<RestFile>>,
-    /// The strongest mode it can have (TM-08).
+    /// The strongest approval mode that a call can have (TM-08).
     pub mode: ApprovalMode,
     /// Further things it does, for policies that speak of them: a delete over a network is `mode: destructive`, `also: [network]`. Over `mcp_http` a
     /// capability always reaches a network, whether `network` stands here or not.
     #[serde(default)]
     pub also: BTreeSet<ApprovalMode>,
-    /// Whether it changes anything.
+    /// Whether the capability changes anything.
     pub effect: Effect,
-    /// What is known about repeating it; required for `effect: write`.
+    /// What is known about repeating a call. Required for `effect: write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupFile>,
     /// Which error answers to a call that was sent mean that it was not executed; for `effect: write` over MCP. All others say nothing of
     /// the kind, but for HTTP statuses that are given before a handler can run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_executed: Option<NotExecuted>,
-    /// What one call costs at most, in cents: what a run's budget is charged with. A result may report another cost (`dev.placet/cost-cents`).
+    /// The maximum cost of one call, in cents, which is charged to the run's budget. A result can report another cost
+    /// (`dev.placet/cost-cents`).
     #[serde(default)]
     pub cost_cents: u64,
-    /// What its results carry into the context of the run that gets them.
+    /// The taint that the results add to the run that gets them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub result_taint: BTreeSet<Taint>,
-    /// Whether it may be called at all.
+    /// Whether the capability may be called at all.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// The digest of the live definition that was reviewed (TM-14); absent: not reviewed, so never callable.
+    /// The digest of the live definition that was reviewed (TM-14); absent: not reviewed, and therefore not callable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Digest>,
-    /// Whether the server runs it as an MCP task only. Placet makes no such calls, so it is never callable.
+    /// Whether the server runs the tool only as an MCP task. Placet makes no such calls, so the capability is not callable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub task_only: bool,
-    /// What the server says about itself: shown to operators, never trusted.
+    /// What the server states about the tool. Shown to operators, never trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_hints: Option<Value>,
-    /// Whether a run that has it in its surface has no other tool.
+    /// Whether a run that has this tool has no other tool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// Whether it takes over from the model: of a batch with it and any other call nothing is executed.
+    /// Whether the tool takes over from the model. A batch that contains it and any other call is not executed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_control: bool,
     /// Whether runs have it only where it is asked for: chosen, forced, or added by another tool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_demand: bool,
-    /// What is to be checked about answers that use its results; gathered over a run for its orchestrator, which makes the checks.
+    /// The checks to make on answers that use the tool's results. They are collected over a run for its orchestrator, which makes them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub evaluation_checks: BTreeSet<String>,
-    /// What a model is told of it beside its definition.
+    /// What to tell a model about the tool besides its definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<PromptFile>,
-    /// Checks of its arguments, beside the schema, that tell a model what to do.
+    /// Further checks of the arguments, besides the schema, that tell a model what to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckFile>,
-    /// Where its result says which tools the run gets and loses, `{"add": […], "remove": […]}`, as a JSON pointer into `output`. Such a tool
-    /// is called in batches of runs only.
+    /// Where the result names the tools to add to the run or remove from it, `{"add": […], "remove": […]}`, as a JSON Pointer into
+    /// `output`. Such a tool can only be called in batches of runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposes: Option<String>,
-    /// Top-level arguments whose values a run remembers of calls that succeeded, for policies (`context.req.history`): texts or whole numbers.
+    /// The top-level arguments whose values a run remembers from successful calls, for policies (`context.req.history`): texts or whole
+    /// numbers.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub run_keys: BTreeSet<String>,
-    /// Lets it have the alias `mcp_<adapter>_<capability>`; for tools of MCP servers that only read.
+    /// Allows the alias `mcp_<adapter>_<capability>`; only for tools of MCP servers that read only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<AliasFile>,
 }
@@ -393,32 +397,32 @@ const fn yes() -> bool {
     true
 }
 
-/// What an adapter promises about the same call arriving twice.
+/// What an adapter guarantees if the same call arrives twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DedupFile {
-    /// It honours the dispatch token for `window_ms`: the same token within it has one effect.
+    /// The adapter honours the dispatch token for `window_ms`: within that time, the same token has one effect.
     Keyed {
-        /// How long it remembers a token, in milliseconds.
+        /// How long the adapter remembers a token, in milliseconds.
         #[schemars(range(min = 1_000, max = 315_360_000_000_u64))]
         window_ms: u64,
-        /// The top-level argument the token is sent in. Over MCP it is in `_meta` as `dev.placet/idempotency-key` in any case.
+        /// The top-level argument that carries the token. Over MCP, `_meta` always carries it too, as `dev.placet/idempotency-key`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         argument: Option<String>,
-        /// A further key of MCP `_meta` that gets the token.
+        /// Another key of MCP `_meta` that carries the token.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         meta_key: Option<String>,
-        /// As for `queryable`; goes with `probe`.
+        /// As for `queryable`. Goes with `probe`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(max = 86_400_000))]
         settle_delay_ms: Option<u64>,
-        /// How it is asked once the window is over; goes with `settle_delay_ms`.
+        /// How to query the adapter once the window has ended. Goes with `settle_delay_ms`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         probe: Option<Box<ProbeFile>>,
     },
-    /// It can be asked whether a token's effect happened.
+    /// The adapter can be queried whether a token's effect happened.
     Queryable {
-        /// How long after the deadline «not found» means «did not happen», in milliseconds.
+        /// How long after the deadline "not found" means "did not happen", in milliseconds.
         #[schemars(range(max = 86_400_000))]
         settle_delay_ms: u64,
         /// As for `keyed`.
@@ -427,39 +431,39 @@ pub enum DedupFile {
         /// As for `keyed`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         meta_key: Option<String>,
-        /// How it is asked: required for an MCP server, never given for a compiled-in adapter.
+        /// How to query the adapter. Required for an MCP server; not allowed for a built-in adapter.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         probe: Option<Box<ProbeFile>>,
     },
-    /// Neither: after a crash nobody knows, and a person has to look.
+    /// Neither: after a crash the outcome is unknown, and a person has to find out.
     Opaque,
 }
 
-/// How an MCP server is asked about a token: a call of a tool that changes nothing, and how its answer is read.
+/// How to query an MCP server about a token: a call of a tool that changes nothing, and how to read its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeFile {
     /// A capability of the same contract, with `mode: read_only`.
     pub tool: CapabilityName,
-    /// Its top-level argument that carries the token.
+    /// The tool's top-level argument that carries the token.
     pub argument: String,
-    /// Its other arguments.
+    /// The tool's other arguments.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub args: Map<String, Value>,
-    /// How long the answer may take, in milliseconds.
+    /// The time limit for the answer, in milliseconds. Default: 5,000.
     #[serde(default = "ProbeFile::default_timeout_ms")]
     #[schemars(range(min = 100, max = 30_000))]
     pub timeout_ms: u64,
-    /// Where in the answer `{"content": […], "structured": …}` the state stands, as a JSON pointer; it has to be a string.
+    /// The place of the state in the answer `{"content": […], "structured": …}`, as a JSON Pointer. The state must be a string.
     pub state: String,
-    /// The states that say: the effect happened.
+    /// The states that mean that the effect happened.
     pub committed: BTreeSet<String>,
-    /// The states that say: the token is not known. Every other state means that nobody knows.
+    /// The states that mean that the token is not known. Every other state means that the outcome is still unknown.
     pub not_found: BTreeSet<String>,
-    /// Where the recorded result stands, as a JSON pointer; absent: the probe tells no result.
+    /// The place of the recorded result in the answer, as a JSON Pointer; absent: the answer contains no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// What stands there.
+    /// The form of the recorded result.
     #[serde(default)]
     pub result_form: ResultForm,
 }
@@ -470,13 +474,13 @@ impl ProbeFile {
     }
 }
 
-/// In which form a probe tells the result of the call it is about.
+/// The form in which a probe returns the result of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultForm {
-    /// As `tools/call` answered it: `{"content": […], "structuredContent": …}`.
+    /// The answer of `tools/call`: `{"content": […], "structuredContent": …}`.
     #[default]
     CallResult,
-    /// Its structured content alone.
+    /// The structured content only.
     Structured,
 }

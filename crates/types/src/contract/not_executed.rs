@@ -16,15 +16,15 @@ const ANSWERS_MAX: usize = 16;
 const STATUS_MIN: u16 = 400;
 const STATUS_MAX: u16 = 599;
 
-/// Answers of an MCP server that mean that a call was not executed.
+/// Error answers of an MCP server that mean that a call was not executed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotExecuted {
-    /// Codes of JSON-RPC errors. Only those that the server never answers with once its tool has begun.
+    /// JSON-RPC error codes that the server never returns once the tool has begun.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 16))]
     pub jsonrpc: BTreeSet<i32>,
-    /// HTTP statuses, 400 to 599, besides those that always count.
+    /// HTTP statuses from 400 to 599, in addition to those that always count.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 16))]
     pub http: BTreeSet<u16>,

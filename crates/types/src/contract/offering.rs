@@ -23,34 +23,34 @@ const LISTED_MAX: usize = 16;
 /// The longest name of an evaluation check, or of an argument that is kept, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// What a model is told of a tool beside its definition.
+/// What to tell a model about a tool besides its definition.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromptFile {
-    /// When to use it, and when not.
+    /// When to use the tool, and when not.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub when_to_use: String,
-    /// What its arguments mean.
+    /// What the arguments mean.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub inputs: String,
-    /// What it answers.
+    /// What the tool answers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub outputs: String,
-    /// Arguments as an example; each has to fit the schema.
+    /// Example arguments. Each must pass the schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<Map<String, Value>>,
-    /// How to write an answer that uses its results: offered once a run has used it.
+    /// How to write an answer that uses the tool's results. Offered once a run has used the tool.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub formatting: String,
 }
 
-/// A check of arguments beside their schema, whose refusal tells a model what to do.
+/// A check of the arguments besides the schema. If it fails, its feedback tells the model what to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckFile {
-    /// A JSON Schema that the arguments have to pass as well, defaults filled in.
+    /// A JSON Schema that the arguments must pass in addition, with defaults filled in.
     pub schema: Value,
-    /// What the model is told where they do not.
+    /// What to tell the model if they do not.
     pub feedback: String,
 }
 

@@ -13,56 +13,59 @@ const PATHS_MAX: usize = 64;
 /// The longest of them, in bytes (`PATH_MAX` of Linux).
 const PATH_BYTES_MAX: usize = 4_096;
 
-/// The bounds of a child process and of everything it starts. A core is never written, because it would hold the secrets of the environment.
+/// The limits of a child process and of everything it starts. Core dumps are never written, because they would contain the secrets of the
+/// environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessFile {
-    /// Whether programs with the rights of others (set-user-ID, file capabilities) give it those, as `sudo` and old `ping` do. Unless Placet is root,
-    /// `command` itself is no such program but one that starts it: else no bounds could be set to it.
+    /// Whether the process may gain privileges by starting set-user-ID programs or programs with file capabilities, such as `sudo` or old
+    /// `ping`. Unless Placet runs as root, `command` itself must not be such a program, because Placet could not limit it; it may start
+    /// one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gains_privileges: bool,
-    /// Its address space, in bytes; for each process by itself. Node and Java reserve far more than they use.
+    /// The maximum address space of each process, in bytes. Node and Java reserve far more than they use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes_max: Option<NonZeroU64>,
-    /// Which connections it may open. Absent: it opens no TCP connection and binds no TCP port, where the kernel can enforce that (Landlock; Linux 6.7 or
-    /// later); UDP and Unix sockets are not covered. A capability over a network needs `unconfined` here: the word of the one who reviewed the program that
-    /// it goes only where it should.
+    /// The connections that the process may open. Absent: no TCP connections and no TCP ports, where the kernel can enforce that (Landlock;
+    /// Linux 6.7 or later); UDP and Unix sockets are not covered. A capability over a network needs `unconfined`: the reviewer of the
+    /// program vouches that it connects only where it should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<ChildNetwork>,
-    /// Which files it may use, where the kernel can enforce that (Landlock; Linux 6.2 or later). Absent: those that its user may use. Not together
-    /// with `gains_privileges`.
+    /// The files that the process may use, where the kernel can enforce that (Landlock; Linux 6.2 or later). Absent: those that its user
+    /// may use. Cannot be combined with `gains_privileges`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<ChildFiles>,
-    /// Files and sockets that a process of it has open at once.
+    /// The maximum number of files and sockets that each process has open at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files_max: Option<NonZeroU64>,
-    /// Processes and threads of the user it runs as, beyond which it starts no more; does not bind root.
+    /// The maximum number of processes and threads of the user that the process runs as; beyond it, no more can be started. Does not limit
+    /// root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_max: Option<NonZeroU64>,
-    /// Seconds of processor time of one process of it, after which it is killed.
+    /// The maximum processor time of each process, in seconds. The process is killed after that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_s_max: Option<NonZeroU64>,
-    /// The largest file that it writes, in bytes.
+    /// The maximum size of a file that the process writes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes_max: Option<NonZeroU64>,
 }
 
-/// Which connections a child process may open.
+/// The connections that a child process may open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChildNetwork {
-    /// Any: what it opens does not go through Placet's egress.
+    /// Any connection. It does not go through Placet's egress.
     Unconfined,
 }
 
-/// Which files a child process may use: what is below these paths, and nothing else. A path is absolute, or relative to the data folder, and is
-/// there when the process starts. At most 64 in all.
+/// The files that a child process may use: everything below these paths, and nothing else. A path is absolute or relative to the data
+/// folder, and must exist when the process starts. At most 64 paths in all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChildFiles {
-    /// What it may read and execute: its own program, its interpreter and its libraries too.
+    /// Paths that the process may read and execute. They must include its own program, its interpreter and its libraries.
     pub read: Vec<String>,
-    /// What it may read, execute and change.
+    /// Paths that the process may read, execute and change.
     pub write: Vec<String>,
 }
 

@@ -15,18 +15,18 @@ use crate::mode::Effect;
 const PATH_BYTES_MAX: usize = 2_048;
 const PARTS_MAX: usize = 64;
 
-/// The request of one capability.
+/// The HTTP request of a capability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestFile {
-    /// The method. `GET` goes with `effect: none` only.
+    /// The HTTP method. `GET` is for `effect: none` only.
     pub method: RestMethod,
-    /// The path below the transport's `url`, such as `/users/{user_id}`. An argument fills one segment, or a part of one.
+    /// The path below the transport's `url`, such as `/users/{user_id}`. An argument fills one segment or a part of one.
     pub path: String,
-    /// Parameters of the query, by name. Absent, for `GET` and `DELETE`: all arguments that are used nowhere else, under their own names.
+    /// The query parameters, by name. Absent, for `GET` and `DELETE`: all arguments that are not used elsewhere, under their own names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<BTreeMap<String, String>>,
-    /// Headers, by name; none that credentials or connections are made of.
+    /// The headers, by name. Headers for credentials or connections are not allowed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// The JSON body. Absent, for `POST`, `PUT` and `PATCH`: an object of all arguments that are used nowhere else.
@@ -34,7 +34,7 @@ pub struct RestFile {
     pub body: Option<Value>,
 }
 
-/// A method of HTTP (RFC 9110, section 9; RFC 5789).
+/// An HTTP method (RFC 9110, section 9; RFC 5789).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum RestMethod {

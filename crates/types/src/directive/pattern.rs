@@ -20,12 +20,12 @@ const CHOICES_MAX: usize = 64;
 /// The most bytes of all rules, as JSON.
 const PATTERN_BYTES_MAX: usize = 16 * 1024;
 
-/// Rules for the arguments, by their places (JSON Pointer, RFC 6901).
+/// Rules for arguments, by the argument's place as a JSON Pointer (RFC 6901). An argument without a rule is not covered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ArgumentPattern(pub BTreeMap<String, ArgumentRule>);
 
-/// What the value at a place must be.
+/// The values that an argument may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ArgumentRule {
@@ -33,19 +33,19 @@ pub enum ArgumentRule {
     Equals(Value),
     /// One of these values.
     OneOf(Vec<Value>),
-    /// A whole number up to this one, and not below zero.
+    /// A whole number from 0 to this one.
     AtMost(i64),
-    /// A text that begins so; neither `..` nor a control character may follow.
+    /// A text with this prefix. No `..` or control character may follow it.
     StartsWith(String),
-    /// Anything at all.
+    /// Any value.
     Any(Anything),
 }
 
-/// The one thing [`ArgumentRule::Any`] says.
+/// The value of an `any` rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Anything {
-    /// Whatever it is.
+    /// Any value.
     Value,
 }
 

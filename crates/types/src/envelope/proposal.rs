@@ -24,72 +24,72 @@ use crate::{
 /// The version tag of a proposal envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ProposalVersion {
-    /// The only version there is.
+    /// The only version.
     #[serde(rename = "contextos.tool_proposal.v1")]
     V1,
 }
 
-/// A call that waits, and everything its approvers are shown.
+/// A held call, with everything that its approvers are shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolProposalEnvelope {
     /// `contextos.tool_proposal.v1`.
     pub envelope_version: ProposalVersion,
-    /// The approval it waits for.
+    /// The approval that the call waits for.
     pub approval_id: ApprovalId,
-    /// The call exactly as it will run.
+    /// The call, exactly as it will run.
     pub call: ToolCallEnvelope,
-    /// What approvers are shown and what it hashes to.
+    /// The evidence that approvers are shown, with its digests.
     pub evidence: Evidence,
     /// Who has to agree.
     pub requirement: Requirement,
-    /// When it ends unanswered.
+    /// When the approval expires.
     pub expires_at: Timestamp,
 }
 
-/// What was known when the call was held; never changes afterwards.
+/// What was known when the call was held. It never changes afterwards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
-    /// The digest an approval is given for.
+    /// The digest of the request that an approval binds.
     pub request_digest: Digest,
-    /// The digest of the arguments that will run, sensitive ones included.
+    /// The digest of the arguments that will run, including sensitive ones.
     pub effective_args_digest: Digest,
-    /// The arguments with fields marked `x-sensitive` masked.
+    /// The arguments, with fields marked `x-sensitive` masked.
     pub preview: Value,
-    /// Where values are masked in `preview`, as JSON Pointers (RFC 6901): a value that only reads like the mask is not among them.
+    /// The masked places of `preview`, as JSON Pointers (RFC 6901). A value that merely looks like the mask is not listed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub preview_masked: BTreeSet<String>,
     /// The digest of `preview`.
     pub preview_digest: Digest,
-    /// The contract as pinned.
+    /// The digest of the pinned contract.
     pub contract_digest: Digest,
-    /// Where the call goes.
+    /// The target of the call.
     pub target: String,
     /// The credential that will be attached.
     pub credential: CredentialPlan,
-    /// The bundle that held the call.
+    /// The digest of the policy bundle that held the call.
     pub bundle_digest: Digest,
-    /// Calls the run has left after this one.
+    /// The number of calls that the run has left after this one.
     pub calls_left_after: u32,
-    /// Cents the run has left after this one.
+    /// The budget that the run has left after this call, in cents.
     pub cents_left_after: u64,
-    /// What the run had in its context when the call was held: as callers declared it, and as results brought it.
+    /// What the run had in its context when the call was held, as callers declared it and as results added it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
-    /// Who calls and how they proved it; absent where it was not recorded.
+    /// The caller and how it proved its identity; absent if that was not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<CallerIdentity>,
-    /// What the call's `evidence_refs` lead to, frozen by digest.
+    /// The evidence that the call's `evidence_refs` name, frozen by digest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<EvidenceItem>,
-    /// What the capability does, as its contract says.
+    /// What the capability does, according to its contract.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Calls of the same capability by the same agent that people decided on before, newest first.
+    /// Earlier calls of the same capability by the same agent that people decided on, newest first: at most 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub similar: Vec<SimilarCall>,
-    /// The arguments that the agent asked for, where an approver changed them.
+    /// What an approver's edit replaced; absent if the arguments were not edited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<EditedFrom>,
 }
@@ -97,23 +97,23 @@ pub struct Evidence {
 /// The most earlier calls shown to an approver.
 pub const SIMILAR_MAX: usize = 5;
 
-/// An earlier call that people decided on.
+/// An earlier call of the same capability that people decided on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SimilarCall {
-    /// Its approval.
+    /// The approval of the earlier call.
     pub approval_id: ApprovalId,
-    /// When it was asked for.
+    /// When the approval was requested.
     pub asked_at: Timestamp,
-    /// How the approval stood: `approved`, `denied`, `expired`, `withdrawn` or `void`; once its call was sent, what came of that: `running`,
-    /// `succeeded`, `failed`, `unknown` or `sent`.
+    /// The state of the approval: `approved`, `denied`, `expired`, `withdrawn` or `void`; once its call was sent, that of the call:
+    /// `running`, `succeeded`, `failed`, `unknown` or `sent`.
     pub state: String,
-    /// How the call ended, as its record says; absent while it had no record.
+    /// How the call ended, according to its record; absent if it had no record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// Who decided what.
+    /// The decisions of the approvers.
     pub decisions: Vec<SimilarDecision>,
-    /// Whether it was for exactly the same request.
+    /// Whether the earlier call was exactly the same request.
     pub same_request: bool,
 }
 
@@ -121,104 +121,105 @@ pub struct SimilarCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SimilarDecision {
-    /// Who.
+    /// The person who decided.
     pub approver: PrincipalId,
-    /// The approver's tenant, where it is not the call's own.
+    /// The approver's tenant, if it is not the call's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// What.
+    /// The decision.
     pub choice: VoteChoice,
 }
 
-/// What an edit replaced.
+/// What an edit of the arguments replaced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditedFrom {
-    /// Who changed the arguments.
+    /// The person who changed the arguments.
     pub by: PrincipalId,
-    /// Why.
+    /// The reason for the change.
     pub reason: String,
-    /// When.
+    /// When the arguments were changed.
     pub at: Timestamp,
-    /// The arguments as the agent asked for them, fields marked sensitive masked.
+    /// The arguments as the agent sent them, with sensitive fields masked.
     pub preview: Value,
-    /// Where values are masked in `preview`, as JSON Pointers (RFC 6901).
+    /// The masked places of `preview`, as JSON Pointers (RFC 6901).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub preview_masked: BTreeSet<String>,
     /// The digest of the request as the agent made it.
     pub request_digest: Digest,
-    /// Who wrote arguments that are not narrower than those before. They do not decide on them.
+    /// The people who wrote arguments that are not narrower than those before. They may not decide on them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub authors: BTreeSet<PrincipalId>,
-    /// Where values that are masked changed since the agent asked, as JSON Pointers (RFC 6901) into the arguments, as they were or are.
+    /// The masked values that changed since the agent's request, as JSON Pointers (RFC 6901) into the arguments before or after the change.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub masked: BTreeSet<String>,
 }
 
-/// The version tag of an external approver's part.
+/// The version tag of what an external approver is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ExternalPartVersion {
-    /// The only version there is.
+    /// The only version.
     #[serde(rename = "placet.external-approver-part.v1")]
     V1,
 }
 
-/// What people of another tenant are shown of a held call: what they need to decide, and nothing else of the tenant that asks.
+/// What external approvers, people of another tenant, are shown of a held call: what they need to decide, and nothing else of the asking
+/// tenant.
 ///
-/// It is the whole of it: whatever shows an external approver more than this shows a live fact (how it stands, how far their own groups are, what
-/// colleagues decided). No digest in it covers a value that is masked: anyone who knows the rest could try values against it. Which values
-/// they are is settled all the same, for an approval's arguments change with its edits alone.
+/// Beyond this part they are only shown live state: the state of the approval, the progress of their own groups and their colleagues'
+/// decisions. No digest in it covers a masked value, because anyone who knows the rest could then guess the value by trying. The masked
+/// values are fixed all the same: only edits change an approval's arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExternalPart {
     /// `placet.external-approver-part.v1`.
     pub part_version: ExternalPartVersion,
-    /// The approval the call waits for.
+    /// The approval that the call waits for.
     pub approval_id: ApprovalId,
-    /// The call.
+    /// The id of the call.
     pub call_id: ToolCallId,
-    /// The tenant that asks.
+    /// The tenant that asks for approval.
     pub asked_by: TenantId,
     /// The tenant that is asked.
     pub asked_of: TenantId,
-    /// Who calls. For whom is the asking tenant's own.
+    /// The caller. The user it acts for is not shown to other tenants.
     pub requester: Principal,
-    /// The operation.
+    /// The capability that is called.
     pub capability_id: CapabilityId,
-    /// What it does, as its contract says.
+    /// What the capability does, according to its contract.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How strong the call is.
+    /// The approval mode that governs the call.
     pub mode: ApprovalMode,
-    /// The arguments as they will run, fields marked `x-sensitive` masked; null where retention has deleted them.
+    /// The arguments that will run, with fields marked `x-sensitive` masked; null if retention has deleted them.
     pub preview: Value,
-    /// Where values are masked in `preview`, as JSON Pointers (RFC 6901).
+    /// The masked places of `preview`, as JSON Pointers (RFC 6901).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub preview_masked: BTreeSet<String>,
     /// The digest of `preview`.
     pub preview_digest: Digest,
-    /// The contract as pinned; absent where retention has deleted the evidence.
+    /// The digest of the pinned contract; absent if retention has deleted the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contract_digest: Option<Digest>,
-    /// The bundle that held the call.
+    /// The digest of the policy bundle that held the call.
     pub bundle_digest: Digest,
-    /// How often an approver of the asking tenant changed the arguments.
+    /// How many times an approver of the asking tenant changed the arguments.
     #[serde(default, skip_serializing_if = "is_default")]
     pub edits: u32,
-    /// When that was last done.
+    /// When the arguments were last changed; absent if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_at: Option<Timestamp>,
-    /// Where values that are masked changed since the agent asked, as JSON Pointers (RFC 6901) into the arguments, as they were or are.
+    /// The masked values that changed since the agent's request, as JSON Pointers (RFC 6901) into the arguments before or after the change.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub edited_masked: BTreeSet<String>,
-    /// What is asked of the tenant's own groups, under which terms, and the policies that ask them.
+    /// What is required of the tenant's own groups, with the policies that require it.
     pub requirement: Requirement,
-    /// How many further groups of the tenant were asked after a while of silence.
+    /// How many further groups of the tenant were asked by escalation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub escalated: u32,
-    /// When it was asked.
+    /// When the approval was requested.
     pub asked_at: Timestamp,
-    /// When it ends unanswered.
+    /// When the approval expires.
     pub expires_at: Timestamp,
 }
 
