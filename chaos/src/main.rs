@@ -43,13 +43,13 @@ use schedule::Store;
         Exit codes: 0 all promises kept, 1 a violation, or an applicable fault that never came to happen, 2 usage."
 )]
 pub(crate) struct Cli {
-    /// For how long, in minutes; the round under way is ended first.
+    /// How long to run, in minutes; the round in progress is completed first.
     #[arg(long, default_value_t = 5.0, value_parser = minutes)]
     minutes: f64,
-    /// What everything is drawn from [default: another one each time; it is printed].
+    /// The seed of all random choices [default: a new one each time; it is printed].
     #[arg(long)]
     seed: Option<u64>,
-    /// Where the ledger is [default: both, where PostgreSQL is installed].
+    /// The kind of ledger [default: both, if PostgreSQL is installed].
     #[arg(long)]
     store: Option<Stores>,
     /// How many nodes share a PostgreSQL ledger [default: rounds with one and rounds with three].
@@ -61,16 +61,16 @@ pub(crate) struct Cli {
     /// Keep the folders of all rounds, not only of one that failed.
     #[arg(long)]
     keep: bool,
-    /// The `placet` program [default: the one beside this program, built first when cargo runs it].
+    /// The `placet` program [default: the one next to this program, built first when cargo runs it].
     #[arg(long, value_name = "PATH")]
     placet: Option<PathBuf>,
-    /// The folder in which rounds get theirs [default: the system's temporary one].
+    /// The folder for the folders of the rounds [default: the system's temporary one].
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Play this schedule alone, as a run left it.
+    /// Run only this schedule, as an earlier run saved it.
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Go on after a violation.
+    /// Continue after a violation.
     #[arg(long)]
     go_on: bool,
     /// Parts of it for themselves.
@@ -85,7 +85,7 @@ pub(crate) enum Stores {
     Embedded,
     /// In a PostgreSQL server.
     Postgres,
-    /// In turns.
+    /// Both, alternately.
     Both,
 }
 
@@ -103,9 +103,9 @@ impl Stores {
 /// Parts of the program.
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// Be the upstream that effects happen in.
+    /// Run the upstream in which effects happen.
     Witness(witness::Options),
-    /// Check a history and a witness's log that a run kept.
+    /// Check a history and a witness's log that a run saved.
     Check {
         /// The history.
         history: PathBuf,

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Only these guards [default: all].
     #[arg(long, value_delimiter = ',', value_name = "GUARD")]
     guards: Vec<String>,
-    /// What the schedules are drawn from.
+    /// The seed of the schedules.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

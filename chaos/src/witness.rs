@@ -31,13 +31,13 @@ use state::Shared;
 /// How a witness is started.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Where calls come in.
+    /// The address for calls.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// Where the injector says how to behave.
+    /// The address at which the injector controls its behaviour.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub control: SocketAddr,
-    /// The effect log; what is in it already has happened.
+    /// The effect log; effects already in it have happened.
     #[arg(long)]
     pub log: PathBuf,
     /// How long the token of a keyed tool is honoured, in milliseconds.

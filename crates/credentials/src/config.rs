@@ -33,37 +33,37 @@ const TEXT_BYTES_MAX: usize = 512;
 const TIMEOUT_MS_DEFAULT: u64 = 10_000;
 const LIFETIME_MS_DEFAULT: u64 = 300_000;
 
-/// How a client proves to a token service who it is.
+/// How Placet authenticates to a token service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "method", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ClientAuth {
-    /// By an assertion signed with a key of its own (RFC 7523): the one to prefer.
+    /// A signed assertion (RFC 7523). Preferred.
     PrivateKeyJwt {
-        /// The name of the secret that holds the key: P-256, PKCS #8, in PEM form.
+        /// The name of the secret with the private key: P-256, PKCS #8, in PEM form.
         key: String,
-        /// The key's name at the token service (`kid`).
+        /// The key's id at the token service (`kid`).
         #[serde(default)]
         key_id: Option<String>,
-        /// For whom the assertion says that it is.
+        /// The audience of the assertion.
         #[serde(default)]
         audience: AssertionAudience,
     },
-    /// By a secret in the `Authorization` header.
+    /// A client secret in the `Authorization` header.
     ClientSecretBasic {
         /// The name of the secret.
         secret: String,
     },
-    /// By a secret in the form, for services that take it only there.
+    /// A client secret in the request body, for services that accept it only there.
     ClientSecretPost {
         /// The name of the secret.
         secret: String,
     },
-    /// By a JWT-SVID of our own, from the agent of the SPIFFE Workload API.
+    /// A JWT-SVID of Placet's own, from the SPIFFE Workload API.
     SpiffeJwt {
-        /// The name of the secret that is the SVID.
+        /// The name of the secret with the SVID.
         svid: String,
     },
-    /// By the certificate of the connection (RFC 8705): `trust.certificates` says which one the token endpoint is shown.
+    /// The client certificate of the connection (RFC 8705), the one in `trust.certificates` for the token endpoint.
     TlsClientAuth {},
 }
 
@@ -87,14 +87,14 @@ impl ClientAuth {
     }
 }
 
-/// For whom an assertion is.
+/// The audience of a client assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum AssertionAudience {
-    /// The token endpoint.
+    /// The URL of the token endpoint.
     #[default]
     TokenEndpoint,
-    /// The issuer.
+    /// The issuer identifier of the token service.
     Issuer,
 }
 
@@ -102,7 +102,7 @@ pub enum AssertionAudience {
 pub(crate) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 pub(crate) const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 
-/// As what the caller's token is presented.
+/// The token type that is stated for the caller's token (`subject_token_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum PresentedAs {
@@ -122,19 +122,19 @@ impl PresentedAs {
     }
 }
 
-/// A check of the answer that a token service may be let off.
+/// A check of a token service's responses that can be disabled.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Leniency {
-    /// It does not say of which type the token is (`issued_token_type`), which RFC 8693 demands.
+    /// The response need not state the type of the token (`issued_token_type`), which RFC 8693 requires.
     IssuedType,
-    /// A token that can be read names another audience than was asked for, or others beside it.
+    /// A token that can be parsed may name another audience than the requested one, or further audiences.
     Audience,
-    /// A token that can be read names the user in another way than the user's own token does.
+    /// A token that can be parsed may name the user in another way than the user's own token does.
     Subject,
-    /// A token that can be read does not name who acts.
+    /// A token that can be parsed need not name the actor.
     Actor,
 }
 
@@ -142,36 +142,36 @@ pub enum Leniency {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StsConfig {
-    /// What contracts call it.
+    /// The name that contracts use for the token service.
     pub name: String,
     /// Its issuer identifier.
     pub issuer: String,
-    /// Where tokens are asked for.
+    /// The URL of the token endpoint.
     pub token_endpoint: String,
-    /// Our name there.
+    /// Placet's client id at the token service.
     pub client_id: String,
-    /// How we prove it.
+    /// How Placet authenticates.
     pub client_auth: ClientAuth,
-    /// Whether its host may be in a private or loopback range, and be spoken to over plain `http:`.
+    /// Whether the host may be in a private or loopback range; plain `http:` is then allowed.
     #[serde(default)]
     pub private_network: bool,
-    /// As what the caller's token is presented.
+    /// The token type that is stated for the caller's token (`subject_token_type`).
     #[serde(default)]
     pub subject_token_type: PresentedAs,
-    /// Leaves `requested_token_type` out, for services that reject it.
+    /// Omits `requested_token_type` from requests, for services that reject it.
     #[serde(default)]
     pub omit_requested_token_type: bool,
-    /// Checks of its answers that it is let off.
+    /// The checks of its responses that are disabled.
     #[serde(default)]
     pub lenient: BTreeSet<Leniency>,
-    /// Further parameters of every request, as they are.
+    /// Additional parameters for every request, sent as they are.
     #[serde(default)]
     pub params: BTreeMap<String, String>,
-    /// How long one answer may take, in milliseconds.
+    /// The timeout of one request, in milliseconds.
     #[serde(default = "timeout_ms")]
     #[schemars(range(min = 100, max = 10_000))]
     pub timeout_ms: u64,
-    /// The longest that a token is used, whatever its own time, in milliseconds.
+    /// The maximum time that a token is used, even if it is valid for longer, in milliseconds.
     #[serde(default = "lifetime_ms_max")]
     #[schemars(range(min = 20_000, max = 300_000))]
     pub lifetime_ms_max: u64,

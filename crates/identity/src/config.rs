@@ -41,7 +41,7 @@ pub const LEEWAY_S_MAX: u64 = 5;
 const LIFETIME_S_CEILING: u64 = 24 * 60 * 60;
 const ISSUER_BYTES_MAX: usize = 256;
 
-/// A signature algorithm. There is no symmetric one: anyone who can verify must not be able to sign.
+/// A signature algorithm. Symmetric ones are not supported, because anyone who can verify a token could also sign one.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -87,13 +87,13 @@ impl Algorithm {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeySource {
-    /// A file; a changed file is noticed without a restart.
+    /// A file. Changes take effect without a restart.
     File(PathBuf),
-    /// An address that is fetched through the egress client.
+    /// A URL from which they are fetched.
     Url(#[schemars(with = "String")] Url),
     /// The key set itself.
     Inline(serde_json::Value),
-    /// The agent of the SPIFFE Workload API, for a trust domain's bundle.
+    /// The SPIFFE Workload API that `spiffe` names. Only for the `bundle` of a trust domain.
     WorkloadApi,
 }
 
@@ -109,13 +109,13 @@ impl fmt::Debug for KeySource {
     }
 }
 
-/// Which kinds of principal an issuer may assert.
+/// The kinds of principal that an issuer may identify.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KindRule {
-    /// Every token is for this kind.
+    /// Every token is for a principal of this kind.
     Fixed(PrincipalKind),
-    /// The token says the kind in the claim [`KIND_CLAIM`], and only these are accepted.
+    /// The token names the kind in the claim `placet_kind`; only these kinds are accepted.
     Claim(BTreeSet<PrincipalKind>),
 }
 
@@ -129,75 +129,76 @@ impl KindRule {
     }
 }
 
-/// One trusted issuer.
+/// A trusted issuer of tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerConfig {
-    /// The `iss` claim, compared exactly.
+    /// The issuer identifier, compared exactly with the `iss` claim.
     pub issuer: String,
-    /// The tenant that everybody with a token of this issuer belongs to.
+    /// The tenant of everyone who has a token of this issuer.
     pub tenant: TenantId,
-    /// Our own resource ids; a token's `aud` must contain one of them exactly.
+    /// The names of this service at the issuer. A token's `aud` must contain one of them exactly.
     pub audiences: BTreeSet<String>,
-    /// The algorithms accepted from this issuer, whatever a token's header asks for.
+    /// The accepted signature algorithms, whatever a token's header names.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
-    /// Where its public keys come from.
+    /// The source of the issuer's public keys.
     pub keys: KeySource,
     /// Whether the host of a key URL may have an address in a private range.
     #[serde(default)]
     pub keys_private_network: bool,
-    /// The longest time between `iat` and `exp`.
+    /// The maximum time between `iat` and `exp`, in seconds: 1 to 86400.
     #[serde(default = "default_lifetime")]
     pub lifetime_s_max: u64,
-    /// Also accepts `typ: JWT`, for issuers that do not say `at+jwt` (RFC 9068).
+    /// Also accepts tokens with `typ: JWT`, for issuers that do not set `at+jwt` (RFC 9068).
     #[serde(default)]
     pub accept_typ_jwt: bool,
-    /// The claim that becomes the principal's name.
+    /// The claim with the principal's name.
     #[serde(default = "default_principal_claim")]
     pub principal_claim: String,
-    /// Put before the principal's name, so that two issuers of one tenant cannot name the same principal.
+    /// A prefix for the names of principals, so that two issuers of one tenant cannot name the same principal.
     #[serde(default)]
     pub principal_prefix: String,
-    /// Says that this issuer and others of its tenant name the same people and agents.
+    /// Confirms that this issuer and others of its tenant name the same people and agents.
     #[serde(default)]
     pub shared_principals: bool,
-    /// The claim that lists groups; absent: groups come from the directory only.
+    /// The claim that lists the principal's groups. Absent: groups come from the directory only.
     #[serde(default)]
     pub groups_claim: Option<String>,
-    /// Which kinds of principal it may assert.
+    /// The kinds of principal that the issuer may identify.
     pub kinds: KindRule,
-    /// The longest time since the user logged in (`auth_time`); absent: not asked for.
+    /// The maximum time since the user logged in (`auth_time`), in seconds. Absent: not checked.
     #[serde(default)]
     pub auth_age_s_max: Option<u64>,
-    /// OAuth clients of this issuer (`client_id`, `azp`) and the principals of the tenant they stand for.
+    /// OAuth clients of this issuer (`client_id`, `azp`), each with the principal of the tenant that it stands for.
     #[serde(default)]
     pub clients: BTreeMap<String, PrincipalId>,
-    /// OAuth clients of this issuer that people themselves use, such as a command line. A user's token of another client, or of none,
-    /// says what an agent may do for the user, and not that the user is there: alone it is refused, and where no client is named here, so is
-    /// each. Who signs in at the console needs none. No agent may have a token of such a client.
+    /// OAuth clients of this issuer that people use themselves, such as a command line. A user's token of any other client, or of none,
+    /// does not prove that the user is present: without an agent's token it is refused. If the list is empty, so is every user's token.
+    /// Console sign-in does not need an entry here. No agent may have a token of such a client.
     #[serde(default)]
     pub person_clients: BTreeSet<String>,
-    /// Lets every agent of the tenant use a user's token that names neither an actor nor a client. Anyone who gets hold of such a token
-    /// acts with it.
+    /// Lets every agent of the tenant use a user's token that names neither an actor nor a client. Anyone who obtains such a token can act
+    /// with it.
     #[serde(default)]
     pub delegations_for_anybody: bool,
-    /// Claims that every token must have; with values, the claim must be one of them or a list with one of them.
+    /// Claims that every token must have. If values are listed, the claim must be one of them, or a list that contains one of them.
     #[serde(default)]
     pub required_claims: BTreeMap<String, BTreeSet<String>>,
-    /// Says that this issuer verifies which workload it gives a token to, as by the attestation of its platform: its tokens then count as
-    /// verified workload identity (`context.req.attested`), which the shipped policies ask of every agent, service and automation. SVIDs,
-    /// client certificates and tokens that are bound to one (`cnf`) count without it.
+    /// Confirms that this issuer verifies the workload that it issues a token to, for example by platform attestation. Its tokens then
+    /// count as verified workload identity (`context.req.attested`), which the shipped policies require of every agent, service and
+    /// automation. SVIDs, client certificates and certificate-bound tokens (`cnf`) count without it.
     #[serde(default)]
     pub attests_workloads: bool,
-    /// The claims of its tokens that policies see, at most 32, as tags of `context.req.claims` and `context.req.delegation.claims`. Each
-    /// must be a string or a list of strings where a token has it. What is named here is recorded with calls that wait: name no secret.
+    /// The claims that policies see, at most 32, as tags of `context.req.claims` and `context.req.delegation.claims`. If a token has one,
+    /// it must be a string or a list of strings. These claims are recorded with held calls, so they must not contain secrets.
     #[serde(default)]
     pub policy_claims: BTreeSet<String>,
-    /// Lets one token in `Authorization` say both: its subject is the user, the actor in `act` the agent. Absent: refused.
+    /// Accepts one token in `Authorization` for both: its subject is the user, the actor in `act` the agent. Absent: such tokens are
+    /// refused.
     #[serde(default)]
     pub act: Option<ActingRule>,
-    /// Whether the metadata that anybody may read names it as a place to get tokens from.
+    /// Whether the public metadata document lists this issuer as an authorization server.
     #[serde(default = "yes")]
     pub advertised: bool,
     /// Whether it is the issuer of development tokens, whose users have no clients. No file can say so.

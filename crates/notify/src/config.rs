@@ -33,18 +33,18 @@ fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Con
     Err(ConfigError { key: key.into(), problem: problem.into() })
 }
 
-/// The section.
+/// The channels for notifications, and who is notified of what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotifyConfig {
-    /// Over what people are told, by name.
+    /// The channels, by name.
     pub channels: BTreeMap<ChannelName, ChannelConfig>,
-    /// Who is told of what.
+    /// Which events go to which channels.
     pub routes: Vec<RouteConfig>,
-    /// How long before its end an approval that still waits is told of as `expiring`, in milliseconds.
+    /// How long before its end a pending approval causes an `expiring` event, in milliseconds; at half of its time, if that is later.
     #[schemars(range(min = 1_000, max = 86_400_000))]
     pub expiring_ms: u64,
-    /// How often the chain is looked at, in milliseconds.
+    /// How often the audit chain is read for new events, in milliseconds.
     #[schemars(range(min = 50, max = 60_000))]
     pub poll_ms: u64,
 }
@@ -60,29 +60,29 @@ impl Default for NotifyConfig {
     }
 }
 
-/// One channel.
+/// A channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelConfig {
-    /// Where messages go.
+    /// The receiver of messages.
     pub to: Target,
-    /// Whether messages show the arguments as approvers see them, fields marked `x-sensitive` masked.
+    /// What messages show of a call.
     #[serde(default)]
     pub show: Show,
-    /// How long messages are gathered into one, in milliseconds; absent: each goes out at once.
+    /// The interval over which messages are collected into one, in milliseconds. Absent: each is sent at once.
     #[serde(default)]
     #[schemars(range(min = 1_000, max = 86_400_000))]
     pub digest_every_ms: Option<u64>,
-    /// When nothing goes out: what happens then is gathered into one message at the end.
+    /// Hours in which nothing is sent. Messages are collected, and sent as one at the end.
     #[serde(default)]
     pub quiet: Option<Quiet>,
-    /// What is told at once whatever the digest and the quiet hours say.
+    /// Events that are sent at once, regardless of the digest and the quiet hours.
     #[serde(default = "default_at_once")]
     pub at_once: BTreeSet<NoticeKind>,
-    /// Tenants whose callers may ask to be told over this channel when a held call has ended. Such a channel is in no route.
+    /// Tenants whose callers may ask to be notified over this channel when a held call has ended. Such a channel cannot be in a route.
     #[serde(default)]
     pub callbacks: BTreeSet<TenantId>,
-    /// How a message is tried again.
+    /// How undelivered messages are retried.
     #[serde(default)]
     pub retry: Retry,
 }
@@ -91,28 +91,29 @@ fn default_at_once() -> BTreeSet<NoticeKind> {
     [NoticeKind::BreakGlass].into()
 }
 
-/// What of a call a message shows.
+/// What messages show of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Show {
-    /// Who wants to do what, and why it waits; no arguments.
+    /// Who wants to do what, and why the call is held; no arguments.
     #[default]
     Summary,
-    /// The arguments too, fields marked `x-sensitive` masked.
+    /// Also the arguments as approvers see them, with fields marked `x-sensitive` masked.
     Preview,
 }
 
-/// How a message is tried again that nobody took.
+/// How undelivered messages are retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {
-    /// The wait after the first failure, in milliseconds; it doubles with each one.
+    /// The wait after the first failed attempt, in milliseconds. It doubles with each further one.
     #[schemars(range(min = 100, max = 3_600_000))]
     pub first_ms: u64,
-    /// The longest wait, in milliseconds.
+    /// The longest wait between attempts, in milliseconds.
     #[schemars(range(min = 100, max = 86_400_000))]
     pub most_ms: u64,
-    /// How long after what it tells of, or after its digest was due, a message is given up, in milliseconds, over restarts as well.
+    /// How long a message is retried before it is given up, in milliseconds. Counted from its event, or from when its digest was due, and
+    /// across restarts.
     #[schemars(range(min = 1_000, max = 604_800_000))]
     pub give_up_after_ms: u64,
 }
@@ -123,15 +124,15 @@ impl Default for Retry {
     }
 }
 
-/// Where messages of a channel go.
+/// The receiver of a channel's messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
     /// A signed webhook (Standard Webhooks).
     Webhook(WebhookTarget),
-    /// A webhook that takes messages as Slack's do.
+    /// A webhook that accepts messages in Slack's format.
     Slack(HookTarget),
-    /// A workflow of Teams that takes adaptive cards.
+    /// A Teams workflow that accepts adaptive cards.
     Teams(HookTarget),
     /// E-mail.
     Email(EmailTarget),
@@ -141,30 +142,30 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookTarget {
-    /// Its address.
+    /// The URL of the webhook.
     pub url: HookUrl,
-    /// The name of the secret that holds the signing key, `whsec_…`.
+    /// The name of the secret with the signing key, `whsec_…`.
     pub key: String,
-    /// The name of the secret that holds the key which is being replaced; messages are signed with both.
+    /// The name of the secret with the previous signing key, during a rotation. Messages are then signed with both.
     #[serde(default)]
     pub old_key: Option<String>,
-    /// Whether its host may have an address in a private range.
+    /// Whether the host may have an address in a private range.
     #[serde(default)]
     pub private_network: bool,
 }
 
-/// A webhook whose address is the secret.
+/// A webhook whose URL is the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HookTarget {
-    /// Its address.
+    /// The URL of the webhook.
     pub url: HookUrl,
-    /// Whether its host may have an address in a private range.
+    /// Whether the host may have an address in a private range.
     #[serde(default)]
     pub private_network: bool,
 }
 
-/// The address of a webhook.
+/// The URL of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -172,13 +173,13 @@ pub struct HookTarget {
     expecting = "an address is `https://…`, or `{ secret: name, origin: https://host }`"
 )]
 pub enum HookUrl {
-    /// As it is.
+    /// The URL itself.
     Plain(#[schemars(with = "String", extend("format" = "uri"))] Url),
-    /// In a secret.
+    /// A URL in a secret.
     Secret {
-        /// The secret's name.
+        /// The name of the secret.
         secret: String,
-        /// Scheme, host and port of the address, which are no secret: only there it may lead.
+        /// The scheme, host and port of the URL, which are not secret. The URL must have this origin.
         #[schemars(with = "String", extend("format" = "uri"))]
         origin: Url,
     },
@@ -204,39 +205,39 @@ impl HookUrl {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmailTarget {
-    /// The server that takes mail.
+    /// The host name of the mail server.
     pub host: String,
-    /// Its port; absent: 465 with `tls`, 587 with `starttls`, 25 with `plain`.
+    /// The port. Absent: 465 with `tls`, 587 with `starttls`, 25 with `plain`.
     #[serde(default)]
     pub port: Option<u16>,
-    /// How the connection is secret.
+    /// How the connection is encrypted.
     #[serde(default)]
     pub security: MailSecurity,
-    /// The name to sign in with; absent: without signing in.
+    /// The user name to sign in with. Absent: no sign-in.
     #[serde(default)]
     pub user: Option<String>,
-    /// The name of the secret that holds the password.
+    /// The name of the secret with the password.
     #[serde(default)]
     pub password: Option<String>,
     /// The sender, such as `Placet <placet@example.com>`.
     pub from: String,
-    /// The recipients. Addresses are in ASCII, names need not be.
+    /// The recipients, at most 50. Addresses must be ASCII; display names need not be.
     pub to: Vec<String>,
     /// Whether the server may have an address in a private range.
     #[serde(default)]
     pub private_network: bool,
 }
 
-/// How a connection to a mail server is secret.
+/// How a connection to a mail server is encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MailSecurity {
     /// TLS from the first byte.
     #[default]
     Tls,
-    /// TLS before anything is said; a server that does not offer it gets nothing.
+    /// STARTTLS, before anything is sent. A server that does not offer it gets no mail.
     Starttls,
-    /// Not at all: for this machine only.
+    /// No encryption. Only for a server on this machine.
     Plain,
 }
 
@@ -259,20 +260,21 @@ impl EmailTarget {
     }
 }
 
-/// Who is told of what.
+/// Which events go to which channels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Only what concerns this tenant; absent: every tenant. Where the tenant is asked as an external approver, only its own part is told.
+    /// Only events of this tenant. Absent: of every tenant. If the tenant's groups are asked as external approvers, messages contain only
+    /// their own part.
     #[serde(default)]
     pub tenant: Option<TenantId>,
-    /// Only where one of these groups is asked; empty: anyone who is asked.
+    /// Only events for which one of these groups is asked. Empty: all events.
     #[serde(default)]
     pub groups: BTreeSet<GroupId>,
-    /// Which events.
+    /// The events to send.
     #[serde(default = "NoticeKind::usual")]
     pub events: BTreeSet<NoticeKind>,
-    /// Over which channels.
+    /// The channels to send them to.
     pub channels: BTreeSet<ChannelName>,
 }
 

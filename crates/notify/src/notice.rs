@@ -19,47 +19,47 @@ use placet_types::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What happened.
+/// An event that people can be notified of.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
-    /// A call was held: people are asked.
+    /// A call was held; approval is requested.
     Held,
-    /// An approver narrowed the arguments: everybody else is asked again.
+    /// An approver edited the arguments; approval is requested again.
     Edited,
-    /// Somebody decided, and others are asked still.
+    /// An approver decided, and others still have to.
     Voted,
-    /// Another group is asked.
+    /// Another group is asked, because the first ones did not answer.
     Escalated,
-    /// An approval that still waits ends soon.
+    /// A pending approval expires soon.
     Expiring,
-    /// Enough people agreed.
+    /// Enough approvers agreed.
     Approved,
-    /// Somebody said no.
+    /// The call was denied.
     Denied,
-    /// Nobody agreed in time.
+    /// The approval expired before enough approvers agreed.
     Expired,
     /// The call was withdrawn before it was sent.
     Withdrawn,
-    /// What was asked for is no longer what would run.
+    /// The approval became void: what would run is no longer what approval was requested for.
     Void,
-    /// A call that was held has ended.
+    /// A held call was sent and has ended.
     Finished,
-    /// An approved call waits for its caller to come back with another token.
+    /// An approved call waits for its caller to return with a new token.
     AwaitsCredential,
-    /// A standing grant was proposed or has moved.
+    /// A standing grant was proposed or changed.
     Grant,
-    /// A break-glass record was made or has moved.
+    /// Break-glass was requested or changed.
     BreakGlass,
-    /// A freeze was made or has moved.
+    /// A freeze was created or changed.
     Freeze,
-    /// A delegation was made or has moved.
+    /// A delegation was created or changed.
     Delegation,
-    /// A revocation was made or has moved.
+    /// A revocation was created or changed.
     Revocation,
-    /// Calls get no credential, and an operator has to fix that.
+    /// Calls get no credential, and an operator has to fix it.
     CredentialRefused,
 }
 

@@ -28,19 +28,19 @@ fn utc() -> FixedOffset {
     Utc.fix()
 }
 
-/// Hours in which nothing goes out but what cannot wait.
+/// Hours in which nothing is sent but the events in `at_once`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quiet {
-    /// When they begin, such as `22:00`.
+    /// The start, such as `22:00`.
     #[serde(deserialize_with = "read", serialize_with = "write")]
     #[schemars(with = "String", extend("pattern" = "^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub from: NaiveTime,
-    /// When they end; before `from`: on the next day.
+    /// The end, such as `07:00`. If it is before `from`, it is on the next day.
     #[serde(deserialize_with = "read", serialize_with = "write")]
     #[schemars(with = "String", extend("pattern" = "^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub to: NaiveTime,
-    /// The distance of these times from UTC, such as `+02:00`. It does not follow summer time.
+    /// The offset of these times from UTC, such as `+02:00`. It does not follow daylight saving time.
     #[serde(default = "utc", deserialize_with = "read", serialize_with = "write")]
     #[schemars(with = "String", extend("pattern" = "^[+-]([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub utc_offset: FixedOffset,

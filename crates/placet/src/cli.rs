@@ -52,37 +52,37 @@ pub(crate) enum Command {
     Tools(tools::Args),
     /// Let a model work on a task with the tools you may call.
     Plan(plan::Args),
-    /// Print a link that signs you in to the console, once.
+    /// Print a link for signing in to the console once.
     Console(console::Args),
-    /// Look at held calls and decide them.
+    /// List, show and decide held calls.
     Approvals(approvals::Args),
-    /// Arrange and end grants, delegations, break-glass, freezes and revocations.
+    /// Create, decide and end grants, delegations, break-glass, freezes and revocations.
     Directives(Box<directives::Args>),
-    /// Import, compare and pin what adapters offer.
+    /// Import, compare and pin the tools of adapters.
     Adapters(adapters::Args),
     /// Check, test and explain policies.
     Policy(policy::Args),
-    /// Look at effect records, resolve unknown outcomes, check, back up and move the store.
+    /// Show ledger records, resolve unknown outcomes, check, back up and move the ledger.
     Ledger(ledger::Args),
     /// Verify the audit chain, get receipts, checkpoints and proofs.
     Audit(audit::Args),
-    /// Look at what was minted for calls.
+    /// Show how many credentials were issued, reused and refused for calls.
     Credentials(credentials::Args),
     /// Look up what the policies decided about a call, and why.
     Decisions(decisions::Args),
-    /// Have a running server read policies, contracts, directory and issuers again.
+    /// Make a running server reload policies, contracts, directory and issuers.
     Reload(reload::Args),
-    /// Show how calls went: success, approval modes, violations, latency, replays.
+    /// Report on calls: success, approval modes, violations, latency, replays.
     Report(report::Args),
-    /// Try a channel over which people are told of things.
+    /// Test a notification channel.
     Notifications(notifications::Args),
     /// Mint a development token.
     Token(token::Args),
     /// Print JSON Schemas and the OpenAPI document.
     Schema(schema::Args),
-    /// Write a configuration to start from.
+    /// Create a configuration to start from.
     Init(init::Args),
-    /// Check the whole set-up.
+    /// Check the whole setup.
     Doctor(doctor::Args),
 }
 

@@ -39,7 +39,7 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Which Placet to ask.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ClientArgs {
-    /// Where Placet is.
+    /// The URL of Placet.
     #[arg(
         long,
         value_name = "URL",

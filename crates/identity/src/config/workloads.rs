@@ -22,20 +22,20 @@ use crate::{
     spiffe::{SpiffeId, is_trust_domain},
 };
 
-/// Which workload is which principal of the tenant.
+/// The principals of workloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadNames {
-    /// The principal of each workload, by its SPIFFE id, or by the DNS name or URI in its certificate.
+    /// The principal of each workload, by the SPIFFE id, or by the DNS name or URI in the certificate.
     #[serde(default)]
     pub names: BTreeMap<String, PrincipalId>,
-    /// A SPIFFE path such as `/agent/`: what stands below it is the principal's name. Absent: only `names` count.
+    /// A SPIFFE path such as `/agent/`. The part of a SPIFFE id's path that follows it is the principal's name. Absent: only `names` apply.
     #[serde(default)]
     pub below: Option<String>,
-    /// Put before a name that was found by `below`.
+    /// A prefix for names that `below` yields.
     #[serde(default)]
     pub principal_prefix: String,
-    /// Says that others of the tenant name the same agents.
+    /// Confirms that other identity sources of the tenant name the same agents.
     #[serde(default)]
     pub shared_principals: bool,
 }
@@ -78,27 +78,27 @@ impl WorkloadNames {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrustDomainConfig {
-    /// Its name, such as `prod.example`.
+    /// The name of the trust domain, such as `prod.example`.
     pub trust_domain: String,
-    /// The tenant of its workloads.
+    /// The tenant of the workloads.
     pub tenant: TenantId,
-    /// Our own names; an SVID's `aud` must contain one of them exactly.
+    /// The names of this service. An SVID's `aud` must contain one of them exactly.
     pub audiences: BTreeSet<String>,
-    /// Its trust bundle; of its keys only those for JWT-SVIDs are used.
+    /// The trust bundle. Only its keys for JWT-SVIDs are used.
     pub bundle: KeySource,
     /// Whether the host of a bundle's URL may have an address in a private range.
     #[serde(default)]
     pub keys_private_network: bool,
-    /// The algorithms accepted. Of those that there are, SPIFFE has no EdDSA.
+    /// The accepted signature algorithms. SPIFFE does not allow `EdDSA`.
     #[serde(default = "svid_algorithms")]
     pub algorithms: Vec<Algorithm>,
-    /// The longest that an SVID may live; one without `iat`, from now on.
+    /// The maximum lifetime of an SVID, in seconds: 1 to 86400. For an SVID without `iat`, the time that remains.
     #[serde(default = "default_lifetime")]
     pub lifetime_s_max: u64,
-    /// What its workloads are.
+    /// The kind of principal of the workloads; not `user`.
     #[serde(default = "agents")]
     pub kind: PrincipalKind,
-    /// Which workload is which principal.
+    /// The principals of the workloads.
     pub workloads: WorkloadNames,
 }
 
@@ -152,23 +152,23 @@ impl TrustDomainConfig {
     }
 }
 
-/// An authority whose client certificates name agents (mutual TLS).
+/// A certificate authority whose client certificates identify agents (mutual TLS).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientAuthority {
-    /// Its name in records and logs.
+    /// The name of the authority in records and logs: 1 to 64 letters, digits, `-` and `_`.
     pub name: String,
-    /// The file with its certificates, in PEM form; a changed file is noticed without a restart.
+    /// The PEM file with the authority's certificates. Changes take effect without a restart.
     pub ca: PathBuf,
-    /// The tenant of its workloads.
+    /// The tenant of the workloads.
     pub tenant: TenantId,
-    /// The SPIFFE trust domain it is the authority of. Its certificates then have exactly one URI, a SPIFFE id of that domain.
+    /// The SPIFFE trust domain of the authority. Each client certificate must then have exactly one URI, a SPIFFE id of that domain.
     #[serde(default)]
     pub trust_domain: Option<String>,
-    /// What its workloads are.
+    /// The kind of principal of the workloads; not `user`.
     #[serde(default = "agents")]
     pub kind: PrincipalKind,
-    /// Which workload is which principal.
+    /// The principals of the workloads.
     pub workloads: WorkloadNames,
 }
 
@@ -200,21 +200,21 @@ impl ClientAuthority {
     }
 }
 
-/// How one token of an issuer may say both: the user it is about, and in `act` the agent that acts for them (RFC 8693).
+/// How one token may identify both the user, its subject, and the agent that acts for the user, in `act` (RFC 8693).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActingRule {
-    /// What the actors of this issuer are.
+    /// The kind of principal of the actors; not `user`.
     #[serde(default = "agents")]
     pub kind: PrincipalKind,
-    /// Put before an actor's subject to make the principal's name.
+    /// A prefix that is put before an actor's subject to form the principal's name.
     #[serde(default)]
     pub principal_prefix: String,
-    /// The principals of actors whose subjects are not their names here.
+    /// The principals of actors whose names differ from their subjects, by subject.
     #[serde(default)]
     pub principals: BTreeMap<String, PrincipalId>,
-    /// Says that a user's token without `act` is sent by the agent that its client stands for in `clients`, as where a person signs in to an
-    /// MCP client: the agent calls for the user. Without it such a token is refused.
+    /// Treats a user's token without `act` as sent by the agent that its client stands for in the issuer's `clients`, as when a person
+    /// signs in to an MCP client: the agent calls for the user. Otherwise such a token is refused.
     #[serde(default)]
     pub clients: bool,
 }

@@ -19,24 +19,24 @@ use crate::{
 const DISCOVERY_PATH: &str = ".well-known/openid-configuration";
 const CLIENT_ID_BYTES_MAX: usize = 256;
 
-/// With which OpenID provider people sign in.
+/// The OpenID provider that people sign in with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignInConfig {
-    /// The provider: one of `issuers`, which says the tenant, the groups' claim and the keys.
+    /// The provider: one of `issuers`, whose tenant, `groups_claim` and keys apply.
     pub issuer: String,
-    /// Our name at the provider.
+    /// Placet's client id at the provider.
     pub client_id: String,
-    /// The name of the secret that we prove it with; absent: a public client, which PKCE protects.
+    /// The name of the secret with the client secret. Absent: a public client, which PKCE protects.
     #[serde(default)]
     pub client_secret: Option<String>,
-    /// What to ask for besides `openid`.
+    /// The scopes to request in addition to `openid`.
     #[serde(default = "default_scopes")]
     pub scopes: BTreeSet<String>,
-    /// Further origins, such as `https://tokens.example`, where the provider's endpoints may be; its own is always allowed.
+    /// Further origins that may host the provider's endpoints, such as `https://tokens.example`. Its own origin is always allowed.
     #[serde(default)]
     pub endpoints: BTreeSet<String>,
-    /// Whether the provider may have an address in a private range, and so be asked over plain HTTP.
+    /// Whether the provider may have an address in a private range; plain HTTP is then allowed.
     #[serde(default)]
     pub private_network: bool,
 }

@@ -31,7 +31,7 @@ use crate::{
     yaml,
 };
 
-/// Look at held calls and decide them.
+/// List, show and decide held calls.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet approvals list --mine\n  \
@@ -54,22 +54,22 @@ pub(crate) struct Args {
 /// What to do in the approval service.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List approvals you may see, those you can decide first.
+    /// List the approvals that you may see, those you can decide first.
     List(list::Args),
-    /// Show one with everything an approver has to know, and the digest a decision names.
+    /// Show an approval with everything an approver has to know, and the digest that a decision names.
     Show {
         /// The approval.
         id: ApprovalId,
     },
-    /// Say yes.
+    /// Approve a held call.
     Approve(decide::Decide),
-    /// Say no; one is enough, unless its policies ask for more.
+    /// Deny a held call; one denial is enough, unless its policies require more.
     Deny(decide::Decide),
-    /// Change the arguments of a held call; others decide again, and on all but narrower ones only they.
+    /// Change the arguments of a held call; approval is requested again, and only others can give it unless you narrowed them.
     Edit(edit::Args),
-    /// Withdraw a held call, so that it ends and does not run.
+    /// Withdraw a held call, so that it ends without running.
     Withdraw(withdraw::Args),
-    /// Show the way of a call from plan to effect, from the audit chain.
+    /// Show the timeline of a call from plan to effect, from the audit chain.
     Timeline {
         /// The call.
         call: ToolCallId,

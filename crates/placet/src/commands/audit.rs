@@ -42,28 +42,28 @@ pub(crate) struct Args {
 /// What to do with the audit chain.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Read every entry, check every checksum, every link of the chain and every checkpoint; works beside a running Placet.
+    /// Verify every entry, checksum, link of the chain and checkpoint; works while Placet is running.
     Verify(verify::Args),
-    /// Write the chain as lines of JSON, for others to verify.
+    /// Export the chain as lines of JSON, for others to verify.
     Export {
-        /// The file, or `-` for standard output; a folder gets a file for each log.
+        /// The file, or `-` for standard output; a folder gets one file for each log.
         file: PathBuf,
-        /// Only this log; needed where there are several, as in a database that has had several starts.
+        /// Only this log; required if there are several, as in a database that has had several starts.
         #[arg(long)]
         log: Option<String>,
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Print a signed checkpoint of each log as it stands.
+    /// Print a signed checkpoint of the current state of each log.
     Checkpoints {
-        /// Only this log's, exactly as it is signed.
+        /// Only the checkpoint of this log, exactly as it was signed.
         #[arg(long)]
         log: Option<String>,
     },
     /// Print the public key that receipts and checkpoints are signed with.
     Key,
-    /// Print a proof that an entry is in a log, or that a log only grew.
+    /// Print a proof that an entry is in a log, or that a log was only appended to.
     Prove(evidence::Prove),
     /// Print a signed receipt for a recorded call.
     Receipt {

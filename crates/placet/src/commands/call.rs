@@ -44,40 +44,42 @@ pub(crate) struct Args {
     /// All arguments as a JSON object; --arg adds to it.
     #[arg(long, value_name = "JSON")]
     args: Option<String>,
-    /// The run; repeat it to retry a call [default: a fresh one].
+    /// The run; pass the same one to retry a call [default: a new one].
     #[arg(long)]
     run: Option<RunId>,
-    /// The step of the plan; repeat it to retry a call.
+    /// The step of the plan; pass the same one to retry a call.
     #[arg(long, default_value = "s1")]
     step: StepId,
-    /// The planner's request; repeat it to retry a call [default: the run's name].
+    /// The planner's request; pass the same one to retry a call [default: the run's name].
     #[arg(long)]
     request: Option<RequestId>,
-    /// The key under which the effect happens at most once [default: derived from run, request and step].
+    /// The idempotency key, under which the effect happens at most once [default: derived from run, request and step].
     #[arg(long)]
     key: Option<IdempotencyKey>,
-    /// The mode you believe the call has: read_only, local_write, network, delegated, destructive. Of a new run it is the ceiling too.
+    /// The mode that you expect the call to have: read_only, local_write, network, delegated, destructive. It is also the ceiling of a new
+    /// run.
     #[arg(long)]
     mode: Option<ApprovalMode>,
-    /// The run's ceiling; fixed by its first call [default: as before; of a new run --mode, else what the agent's class allows, else read_only].
+    /// The run's ceiling; fixed by its first call [default: unchanged; for a new run --mode, else what the agent's class allows, else
+    /// read_only].
     #[arg(long)]
     safety_mode: Option<ApprovalMode>,
-    /// What the run has in its context by now: untrusted_content, secret, pii, external_egress. It sticks to the run.
+    /// What the run has in its context by now: untrusted_content, secret, pii, external_egress. It stays for the rest of the run.
     #[arg(long, value_delimiter = ',', value_name = "TAINT")]
     taint: Vec<Taint>,
-    /// The evidence for the call: an earlier call of the same run, by its id; again for more.
+    /// The evidence for the call: the id of an earlier call of the same run; may be given several times.
     #[arg(long, value_name = "CALL")]
     evidence: Vec<String>,
-    /// How many seconds to wait for people.
+    /// How many seconds to wait for approval.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
     wait: u64,
-    /// How long the tool may take, in milliseconds; fixed by the run's first call [default: as before, and first 30000].
+    /// How long the tool may take, in milliseconds; fixed by the run's first call [default: unchanged; for a new run 30000].
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     latency_ms: Option<u64>,
-    /// What the run may spend, in cents; fixed by its first call [default: as before, and first 0].
+    /// What the run may spend, in cents; fixed by its first call [default: unchanged; for a new run 0].
     #[arg(long, value_name = "CENTS")]
     budget_cents: Option<u64>,
-    /// The channel over which to be told how the call ended, if it is held.
+    /// The channel for a notification of how the call ended, if it is held.
     #[arg(long, value_name = "CHANNEL")]
     callback: Option<ChannelName>,
     /// Which Placet.

@@ -29,7 +29,7 @@ use crate::{
 /// How long a link is valid, for people.
 pub(crate) const LINK_LIFE: &str = "ten minutes";
 
-/// Print a link that signs you in to the console, once.
+/// Print a link for signing in to the console once.
 #[derive(Debug, ClapArgs)]
 #[command(
     after_help = "The link is made with the development key in the data folder, is valid for ten minutes, and lets one browser choose\n\
@@ -37,10 +37,10 @@ pub(crate) const LINK_LIFE: &str = "ten minutes";
     Examples:\n  placet console\n  placet console --open\n  placet console --data /var/lib/placet --url http://127.0.0.1:7500"
 )]
 pub(crate) struct Args {
-    /// Open the link in a browser as well.
+    /// Also open the link in a browser.
     #[arg(long)]
     open: bool,
-    /// Where Placet is [default: what the configuration says].
+    /// The URL of Placet [default: from the configuration].
     #[arg(long, value_name = "URL", env = "PLACET_URL", hide_env_values = true)]
     url: Option<Url>,
     /// Which configuration, and in which form.

@@ -12,7 +12,7 @@ use crate::{
     output,
 };
 
-/// Look at what was minted for calls.
+/// Show how many credentials were issued, reused and refused for calls.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "`placet directives revoke` has no token of a subject taken any more.")]
 pub(crate) struct Args {

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Which Placet.
     #[command(flatten)]
     client: ClientArgs,
-    /// The decision, as a refusal names it.
+    /// The id of the decision, as given in a refusal.
     id: DecisionId,
 }
 

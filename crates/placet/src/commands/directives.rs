@@ -34,7 +34,7 @@ use crate::{
     output,
 };
 
-/// Arrange and end grants, delegations, break-glass, freezes and revocations.
+/// Create, decide and end grants, delegations, break-glass, freezes and revocations.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet directives list --kind freeze\n  \
@@ -59,26 +59,26 @@ pub(crate) struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List those you may see of which something may still become, the newest first.
+    /// List the open directives that you may see, newest first.
     List(Listing),
-    /// Show one, with the digest a decision names.
+    /// Show a directive, with the digest that a decision names.
     Show {
         /// The directive.
         id: DirectiveId,
     },
-    /// Agree to a grant that was proposed, or confirm break-glass as a second person.
+    /// Approve a proposed grant, or confirm break-glass as a second person.
     Approve(Decide),
-    /// Say no to a grant that was proposed, or to break-glass.
+    /// Deny a proposed grant, or break-glass.
     Deny(Decide),
-    /// End one before its time: also lift a freeze or a revocation.
+    /// End a directive early; this also lifts a freeze or a revocation.
     End {
         /// The directive.
         id: DirectiveId,
-        /// Why; kept for the auditor.
+        /// The reason; recorded for auditors.
         #[arg(long)]
         reason: String,
     },
-    /// Say afterwards what break-glass was used for, as somebody who took no part.
+    /// Review afterwards what break-glass was used for, as somebody who took no part.
     Review {
         /// The directive.
         id: DirectiveId,
@@ -86,28 +86,28 @@ enum Action {
         #[arg(long)]
         note: String,
     },
-    /// Propose a standing grant from an approval that waits; you agree by that if it covers that call alone.
+    /// Propose a standing grant from a pending approval; this is also your agreement if it covers that call alone.
     Grant(Grant),
-    /// Have a colleague decide in your place for a time.
+    /// Let a colleague decide in your place for a time.
     Delegate(Delegate),
     /// Request break-glass: emergency access that policies opt in to.
     BreakGlass(Emergency),
-    /// Enter a time in which every write waits for people, or in which no call runs.
+    /// Schedule a time in which every write waits for approval, or in which no call runs.
     Freeze(Calendar),
-    /// Take no token of a subject any more that was issued until now.
+    /// Reject all tokens of a subject that were issued until now.
     Revoke(Revoke),
 }
 
 /// Which directives to list.
 #[derive(Debug, ClapArgs)]
 struct Listing {
-    /// Only those of this kind.
+    /// Only directives of this kind.
     #[arg(long, value_parser = DirectiveKind::ALL.map(DirectiveKind::as_str))]
     kind: Option<String>,
-    /// Also those that are over.
+    /// Also directives that have ended.
     #[arg(long)]
     all: bool,
-    /// Only older ones than this: where a list stopped that was too long.
+    /// Only directives older than this one, where an earlier list was cut off.
     #[arg(long, value_name = "DIRECTIVE")]
     after: Option<DirectiveId>,
 }
@@ -117,10 +117,10 @@ struct Listing {
 struct Decide {
     /// The directive.
     id: DirectiveId,
-    /// Why; kept for the auditor.
+    /// The reason; recorded for auditors.
     #[arg(long)]
     reason: String,
-    /// The digest that `show` printed; without it you are shown the directive and asked.
+    /// The digest that `show` printed; without it, the directive is shown and you are asked to confirm.
     #[arg(long)]
     digest: Option<Digest>,
 }
@@ -128,10 +128,10 @@ struct Decide {
 /// How long a directive lasts, and why it is arranged.
 #[derive(Debug, ClapArgs)]
 struct Term {
-    /// For how long, such as 30m, 8h or 7d.
+    /// How long it lasts, such as 30m, 8h or 7d.
     #[arg(long = "for", value_name = "TIME", value_parser = times::lasting)]
     lasts_ms: u64,
-    /// Why; kept for the auditor.
+    /// The reason; recorded for auditors.
     #[arg(long)]
     reason: String,
 }
@@ -139,7 +139,7 @@ struct Term {
 /// When a directive begins.
 #[derive(Debug, ClapArgs)]
 struct Begin {
-    /// From when on, such as 2026-12-24T18:00+01:00 [default: now].
+    /// When it begins, such as 2026-12-24T18:00+01:00 [default: now].
     #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     from: Option<Timestamp>,
 }
@@ -156,13 +156,13 @@ struct Grant {
     /// How often it may be used.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     uses: u32,
-    /// Let this argument be anything.
+    /// Allow any value for this argument.
     #[arg(long, value_name = "PLACE", value_parser = pattern::any)]
     any: Vec<Rule>,
-    /// Let this argument be any text that begins so.
+    /// Allow any text with this prefix for this argument; the rest may contain neither `..` nor control characters.
     #[arg(long, value_name = "PLACE=TEXT", value_parser = pattern::starts_with)]
     starts_with: Vec<Rule>,
-    /// Let this argument be a whole number up to this one.
+    /// Allow a whole number from 0 to this one for this argument.
     #[arg(long, value_name = "PLACE=NUMBER", value_parser = pattern::at_most)]
     at_most: Vec<Rule>,
     /// The digest that `placet approvals show` printed.
@@ -180,9 +180,9 @@ struct Grant {
     your own tenant: what other tenants ask of your groups is decided by their members alone. A delegation lasts 31 days at most."
 )]
 struct Delegate {
-    /// Who decides instead.
+    /// The colleague who decides instead.
     colleague: PrincipalId,
-    /// For which of your groups.
+    /// The groups of yours that it is for.
     #[arg(long, required = true, value_name = "GROUP", value_delimiter = ',')]
     groups: Vec<GroupId>,
     /// When it begins.
@@ -203,7 +203,7 @@ struct Emergency {
     /// The incident it belongs to.
     #[arg(long)]
     ticket: String,
-    /// Only for this agent [default: all of the tenant].
+    /// Only for this agent [default: all agents of the tenant].
     #[arg(long)]
     agent: Option<PrincipalId>,
     /// Only for this operation, as adapter/capability [default: all that policies let it open].
@@ -217,13 +217,13 @@ struct Emergency {
 /// A freeze that is to be; it lasts 31 days at most.
 #[derive(Debug, ClapArgs)]
 struct Calendar {
-    /// What it is called in the calendar.
+    /// Its name in the calendar.
     #[arg(long)]
     name: String,
     /// Only for writes of these adapters [default: all].
     #[arg(long, value_name = "ADAPTER", value_delimiter = ',')]
     adapters: Vec<AdapterName>,
-    /// A lockdown: no call runs, reads neither, and no approval helps.
+    /// A lockdown: no call runs, not even a read, whatever was approved.
     #[arg(long)]
     lockdown: bool,
     /// When it begins.
@@ -240,13 +240,13 @@ struct Revoke {
     /// The subject of the tokens, as their issuer names it (`sub`).
     #[arg(long)]
     subject: String,
-    /// Only those of this issuer (`iss`) [default: every issuer of your tenant].
+    /// Only tokens of this issuer (`iss`) [default: every issuer of your tenant].
     #[arg(long)]
     issuer: Option<String>,
-    /// For how long it is remembered: 1d to 31d [default: 1d, which is as long as any token lives].
+    /// How long it is remembered: 1d to 31d [default: 1d, the longest lifetime of a token].
     #[arg(long = "for", value_name = "TIME", value_parser = times::lasting)]
     lasts_ms: Option<u64>,
-    /// Why; kept for the auditor.
+    /// The reason; recorded for auditors.
     #[arg(long)]
     reason: String,
 }

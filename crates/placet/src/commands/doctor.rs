@@ -33,7 +33,7 @@ use crate::{
     world::{self, World},
 };
 
-/// Check the whole set-up.
+/// Check the whole setup.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  placet doctor\n  placet doctor -f placet.yaml --json")]
 pub(crate) struct Args {

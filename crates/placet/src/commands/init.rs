@@ -27,13 +27,13 @@ use crate::{
     after_help = "Examples:\n  placet init\n  placet init my-placet && cd my-placet && placet serve\n  placet init --import ~/.cursor/mcp.json"
 )]
 pub(crate) struct Args {
-    /// Where; made if it is missing.
+    /// The folder to write to; created if it is missing.
     #[arg(default_value = ".")]
     dir: PathBuf,
     /// The tenant that the directory and the contract are for.
     #[arg(long, default_value = DEV_TENANT)]
     tenant: TenantId,
-    /// The `mcpServers` file of an MCP client, whose servers become contracts, each tool of the mode `destructive`.
+    /// The `mcpServers` file of an MCP client. Its servers become contracts, with the mode `destructive` for each tool.
     #[arg(long, value_name = "FILE")]
     import: Option<PathBuf>,
 }

@@ -21,7 +21,7 @@ use crate::{
     storage::{offline, transfer},
 };
 
-/// Look at effect records, resolve unknown outcomes, check, back up and move the store.
+/// Show ledger records, resolve unknown outcomes, check, back up and move the ledger.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet ledger list --state indeterminate\n  \
@@ -43,9 +43,9 @@ pub(crate) struct Args {
 /// What to do with the ledger.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List effect records, the newest first (operators).
+    /// List records, newest first (operators).
     List {
-        /// Only those in this state, such as indeterminate, dispatched or succeeded.
+        /// Only records in this state, such as indeterminate, dispatched or succeeded.
         #[arg(long)]
         state: Option<String>,
     },
@@ -54,19 +54,19 @@ enum Action {
         /// The record.
         id: RecordId,
     },
-    /// End an unknown outcome with what you found out (operators).
+    /// Resolve an unknown outcome with what you found out (operators).
     Resolve(Resolve),
-    /// Ask for a call to be sent again whose outcome is unknown (operators; by default two have to).
+    /// Request that a call with an unknown outcome is sent again (operators; by default two have to).
     Rearm {
         /// The record.
         id: RecordId,
-        /// What makes you sure that it did not happen, or that twice does no harm; kept for the auditor.
+        /// Why you are sure that it did not happen, or that repeating it does no harm; recorded for auditors.
         #[arg(long)]
         evidence: String,
     },
-    /// Have a running Placet make a backup of its ledger.
+    /// Make a running Placet back up its ledger.
     Backup {
-        /// Where its admin listener is.
+        /// The URL of its admin listener.
         #[arg(
             long,
             value_name = "URL",
@@ -75,13 +75,13 @@ enum Action {
         )]
         admin_url: Url,
     },
-    /// Count what is in the ledger: records by state, approvals, contents, messages, room; the embedded one has to be stopped.
+    /// Count what is in the ledger: records by state, approvals, contents, messages, space; an embedded one has to be stopped.
     Stats {
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Check journal, state, contents and every move of a stopped Placet's records; or the logs, rows and contents of a database.
+    /// Check journal, state, contents and every state change of a stopped Placet's records; or the logs, rows and contents of a database.
     #[command(
         alias = "verify",
         after_help = "Exit codes: 0 sound, 1 wrong or lost, 2 usage, 3 sound as far as it could be looked at: the archive is not at hand, \
@@ -95,15 +95,15 @@ enum Action {
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Write everything in the ledger to a file; the embedded one has to be stopped.
+    /// Write everything in the ledger to a file; an embedded one has to be stopped.
     Export {
-        /// The file, or `-` for standard output. It holds arguments and results.
+        /// The file, or `-` for standard output. It contains arguments and results.
         file: PathBuf,
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Make a ledger of an export, where there is none yet.
+    /// Create a ledger from an export, where there is none yet.
     Import {
         /// The file, or `-` for standard input.
         file: PathBuf,
@@ -124,10 +124,10 @@ struct Resolve {
     /// The effect did not happen, and will not by this call.
     #[arg(long)]
     did_not_happen: bool,
-    /// How you found out; kept for the auditor.
+    /// How you found out; recorded for auditors.
     #[arg(long)]
     evidence: String,
-    /// What the call's result shall be, as a JSON object.
+    /// The result to give the call, as a JSON object.
     #[arg(long, value_name = "JSON")]
     output: Option<String>,
 }

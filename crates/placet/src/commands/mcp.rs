@@ -56,10 +56,10 @@ const POLL: Duration = Duration::from_millis(100);
     Examples, as the command of a server in a client's configuration:\n  placet mcp\n  placet mcp --adapter files\n  placet mcp --url https://placet.example"
 )]
 pub(crate) struct Args {
-    /// Only the tools of this adapter, by the names that its server gives them.
+    /// Only the tools of this adapter, under the names that its server gives them.
     #[arg(long, value_name = "NAME")]
     adapter: Option<AdapterName>,
-    /// The Placet that runs there, instead of one of this machine; with the token in PLACET_TOKEN.
+    /// Use the Placet at this URL instead of one on this machine, with the token in PLACET_TOKEN.
     #[arg(long, conflicts_with_all = ["config", "data"])]
     url: Option<Url>,
     /// Which configuration.
@@ -75,19 +75,19 @@ pub(crate) struct Args {
     Examples, as the command of a server in a client's configuration:\n  placet wrap -- uvx mcp-server-git\n  placet wrap --network-unconfined -- npx -y @modelcontextprotocol/server-filesystem /srv"
 )]
 pub(crate) struct WrapArgs {
-    /// What the adapter is called [default: from the command].
+    /// The adapter's name [default: from the command].
     #[arg(long, value_name = "NAME")]
     name: Option<AdapterName>,
-    /// The mode every tool starts with.
+    /// The initial mode of every tool.
     #[arg(long, default_value = "destructive")]
     mode: ApprovalMode,
-    /// A variable of the server's environment, from a secret of the configuration.
+    /// A variable for the server's environment, from a secret in the configuration.
     #[arg(long, value_name = "NAME=SECRET")]
     env_secret: Vec<String>,
-    /// A variable of the server's environment.
+    /// A variable for the server's environment.
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// The server may open any connection, as `npx` does to download.
+    /// Let the server open any connection, as `npx` needs for downloads.
     #[arg(long)]
     network_unconfined: bool,
     /// Which configuration.

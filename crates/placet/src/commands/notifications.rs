@@ -17,7 +17,7 @@ use crate::{
     notices, output, svids,
 };
 
-/// Try a channel over which people are told of things.
+/// Test a notification channel.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Example:\n  placet notifications test ops")]
 pub(crate) struct Args {
@@ -29,11 +29,11 @@ pub(crate) struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Send a test message over a channel and say what came back.
+    /// Send a test message over a channel and print the response.
     Test(TestArgs),
 }
 
-/// Trying.
+/// A test.
 #[derive(Debug, ClapArgs)]
 struct TestArgs {
     /// The channel.

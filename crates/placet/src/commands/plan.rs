@@ -49,25 +49,25 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Begin a plan.
+    /// Start a plan.
     Run {
         /// The plan: model, prompts, tools and limits, in YAML.
         file: PathBuf,
         /// What the model is to do.
         #[arg(long, value_name = "TEXT")]
         task: String,
-        /// Where its progress is kept [default: beside the plan, FILE.state.json].
+        /// The file for its progress [default: next to the plan, FILE.state.json].
         #[arg(long, value_name = "FILE")]
         state: Option<PathBuf>,
-        /// How many seconds to wait for people, in all.
+        /// How many seconds to wait for approvals, in total.
         #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
         wait: u64,
     },
-    /// Go on with a plan that waits for people or was cut off.
+    /// Resume a plan that waits for approval or was interrupted.
     Resume {
-        /// Where its progress is kept.
+        /// The file with its progress.
         state: PathBuf,
-        /// How many seconds to wait for people, in all.
+        /// How many seconds to wait for approvals, in total.
         #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
         wait: u64,
     },

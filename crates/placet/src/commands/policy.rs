@@ -49,13 +49,13 @@ pub(crate) struct Args {
 /// What to do with policies.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Say what is wrong with a bundle, with file and line.
+    /// Report the problems of a bundle, with file and line.
     Check(Bundle),
-    /// Run its cases.
+    /// Run the test cases of a bundle.
     Test(Bundle),
-    /// Print the policies as they are decided with: each gate with the condition that its annotations stand for.
+    /// Print the policies as they are evaluated: each gate with the condition that its annotations stand for.
     Expand(Bundle),
-    /// Say in words why a call is decided as it is.
+    /// Explain in words why a call is decided as it is.
     Explain(Box<Explain>),
 }
 
@@ -75,13 +75,13 @@ struct Explain {
     /// The tool, adapter__capability.
     #[arg(long)]
     tool: String,
-    /// Who calls.
+    /// The agent that calls.
     #[arg(long)]
     agent: PrincipalId,
-    /// For whom.
+    /// The user that it calls for.
     #[arg(long)]
     user: Option<PrincipalId>,
-    /// The tenant of both.
+    /// The tenant of agent and user.
     #[arg(long, default_value = DEV_TENANT)]
     tenant: TenantId,
     /// All arguments as a JSON object.
@@ -90,10 +90,10 @@ struct Explain {
     /// An argument: name=text, or name:=json.
     #[arg(long = "arg", value_name = "NAME=VALUE")]
     arg: Vec<String>,
-    /// The mode asked for [default: the contract's].
+    /// The requested mode [default: the contract's].
     #[arg(long)]
     mode: Option<ApprovalMode>,
-    /// What else the case says, in YAML, with the keys of a case of `policy test`: taint, frozen, approval, proof and so on.
+    /// Further facts of the case, in YAML, with the keys of a `policy test` case: taint, frozen, approval, proof and so on.
     #[arg(long, value_name = "YAML")]
     with: Option<String>,
     /// Which bundle.

@@ -11,7 +11,7 @@ use crate::{
     output,
 };
 
-/// Have a running server read policies, contracts, directory and issuers again.
+/// Make a running server reload policies, contracts, directory and issuers.
 #[derive(Debug, ClapArgs)]
 #[command(
     after_help = "Everything is read and checked first, as at a start: files that cannot be used change nothing. For operators; \
@@ -22,11 +22,11 @@ pub(crate) struct Args {
     /// Where, and in which form.
     #[command(flatten)]
     client: ClientArgs,
-    /// Only show what is active; for everybody with a token.
+    /// Only show what is active; for everyone with a token.
     #[arg(long, conflicts_with = "roll_back")]
     status: bool,
-    /// Where servers share a ledger: lets files that were active before and were replaced become active again, in the place of those of this
-    /// epoch; the refusal of a reload names it.
+    /// For servers that share a ledger: let files that were active before replace those of this epoch; the error of the refused reload
+    /// names it.
     #[arg(long, value_name = "EPOCH")]
     roll_back: Option<u64>,
 }

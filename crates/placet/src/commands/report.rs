@@ -14,7 +14,7 @@ use crate::{
     output,
 };
 
-/// Show how calls went: success, approval modes, violations, latency, replays.
+/// Report on calls: success, approval modes, violations, latency, replays.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet report\n  \
@@ -22,13 +22,13 @@ use crate::{
     placet report --from 2026-11-01T00:00Z --to 2026-11-08T00:00Z --json\n\n\
     A report is for operators, over at most 31 days, and from the audit chain of their tenant.")]
 pub(crate) struct Args {
-    /// How far back from the end: 30m, 8h, 7d [default: 24h].
+    /// How far back from the end, such as 30m, 8h or 7d [default: 24h].
     #[arg(long, value_name = "TIME", value_parser = times::lasting, conflicts_with = "from")]
     last: Option<u64>,
-    /// The first moment, such as 2026-11-01T00:00Z.
+    /// The start, such as 2026-11-01T00:00Z.
     #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     from: Option<Timestamp>,
-    /// The end, which is not in it [default: now].
+    /// The end, exclusive [default: now].
     #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     to: Option<Timestamp>,
     /// Which Placet.

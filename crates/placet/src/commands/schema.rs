@@ -26,7 +26,7 @@ const OPENAPI: &str = "openapi";
     after_help = "Examples:\n  placet schema\n  placet schema config > placet.schema.json\n  placet schema openapi"
 )]
 pub(crate) struct Args {
-    /// Which one; absent: the list.
+    /// The name of the schema [default: list all].
     name: Option<String>,
     /// Print the list as JSON for programs.
     #[arg(long)]

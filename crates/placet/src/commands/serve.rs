@@ -45,23 +45,23 @@ pub(crate) struct Args {
     /// Which configuration.
     #[command(flatten)]
     config: ConfigArgs,
-    /// Where callers come in, whatever the file says [default: 127.0.0.1:7411].
+    /// The address and port of the API; overrides the configuration file [default: 127.0.0.1:7411].
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// Where health and metrics are, whatever the file says [default: 127.0.0.1:7412].
+    /// The address and port of health and metrics; overrides the configuration file [default: 127.0.0.1:7412].
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     admin_listen: Option<SocketAddr>,
-    /// How log lines look, whatever the file says.
+    /// The format of log lines; overrides the configuration file.
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormatFile>,
-    /// Say where it listens as one line of JSON instead of a greeting; without a sign-in link, which `placet console --json` gives.
+    /// Print the addresses as one line of JSON instead of a greeting; without a sign-in link, which `placet console --json` prints.
     #[arg(long)]
     json: bool,
-    /// Bring policies, contracts and a directory back that were replaced, in the place of those of this epoch; the refusal of a start names
+    /// Let policies, contracts and a directory that were active before replace those of this epoch; the error of the refused start names
     /// it. Only nodes that share a ledger need it. `placet reload --roll-back` does the same without a restart.
     #[arg(long, value_name = "EPOCH")]
     roll_back_policies: Option<u64>,
-    /// Stop when no `placet mcp` and no `placet wrap` has used this data folder for so long.
+    /// Stop when no `placet mcp` and no `placet wrap` has used this data folder for this long.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     unused_stop_s: Option<u64>,
     /// Fault injection: hold the answer of a file write or delete back, to rehearse a crash in between.

@@ -29,25 +29,25 @@ const LIFETIME_S_MAX: u64 = 43_200;
     PLACET_TOKEN=$(placet token user ben) placet approvals list\n  \
     export PLACET_DELEGATION=$(placet token user ana --for-agent dev-agent)")]
 pub(crate) struct Args {
-    /// Whose token it is: agent, user, service or automation.
+    /// The kind of principal: agent, user, service or automation.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: PrincipalKind,
-    /// Whose token it is: the name within the tenant.
+    /// The principal's name within the tenant.
     #[arg(value_name = "NAME")]
     id: PrincipalId,
     /// The tenant.
     #[arg(long, default_value = DEV_TENANT)]
     tenant: TenantId,
-    /// Groups of the person, besides those of the directory.
+    /// Groups of the user, in addition to those of the directory.
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
     groups: Vec<GroupId>,
-    /// Makes it a user's delegation to this agent, for PLACET_DELEGATION.
+    /// Make it a user's delegation to this agent, for PLACET_DELEGATION.
     #[arg(long, value_name = "AGENT")]
     for_agent: Option<PrincipalId>,
-    /// Scopes.
+    /// The scopes of the token.
     #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
     scopes: Vec<String>,
-    /// How long it lives, such as 30m or 12h (the longest).
+    /// The lifetime of the token, such as 30m; 12h at most.
     #[arg(long, default_value = "1h", value_parser = lifetime)]
     ttl: u64,
     /// Which configuration.

@@ -8,13 +8,13 @@ use crate::{environment::Environment, failure::Failure};
 /// What the command line says about the configuration.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ConfigArgs {
-    /// The configuration file [default: placet.yaml here, if there is one].
+    /// The configuration file [default: placet.yaml in the working folder, if it exists].
     #[arg(long, short = 'f', value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The data folder, whatever the file says [default: ./placet-data].
+    /// The data folder; overrides the configuration file [default: ./placet-data].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Where records are kept, whatever the file says: `embedded`, or `postgres://user@host/database`.
+    /// The ledger; overrides the configuration file: `embedded`, or `postgres://user@host/database`.
     #[arg(long, value_name = "WHERE", env = "PLACET_LEDGER", hide_env_values = true)]
     pub(crate) ledger: Option<String>,
 }

@@ -16,18 +16,19 @@ use crate::yaml::FileProblem;
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConsoleFile {
-    /// Whether it is served.
+    /// Whether the console is served.
     pub(crate) enabled: bool,
-    /// The address at which browsers reach it, such as `https://placet.example`; absent: whatever loopback name they use.
+    /// The origin at which browsers reach the console, such as `https://placet.example`. Absent: any loopback name.
     #[schemars(with = "Option<String>", extend("format" = "uri"))]
     pub(crate) public_url: Option<Url>,
-    /// With which OpenID provider people sign in; absent: with a link of `placet console`, where development tokens are accepted.
+    /// The OpenID provider that people sign in with. Absent: they use the link that `placet console` prints, where development tokens are
+    /// accepted.
     pub(crate) sign_in: Option<SignInConfig>,
-    /// How long a session may be unused, in milliseconds.
+    /// How long a session may be idle before it ends, in milliseconds.
     pub(crate) idle_ms: Bounded<60_000, 86_400_000>,
-    /// How long a session lasts at most, in milliseconds.
+    /// The maximum duration of a session, in milliseconds.
     pub(crate) session_ms: Bounded<60_000, 86_400_000>,
-    /// Sessions at the same time.
+    /// The maximum number of sessions at the same time.
     pub(crate) sessions_max: Bounded<1, 100_000>,
 }
 

@@ -24,61 +24,63 @@ use super::{console::ConsoleFile, ledger::LedgerFile, mcp::McpFile, trust::Trust
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConfigFile {
-    /// The data folder: the ledger with its parked calls, the development key, and the folder of the `files` adapter.
+    /// The data folder. It holds the embedded ledger, the development key and the folder of the `files` adapter.
     pub(crate) data: PathBuf,
-    /// Where callers come in. Other than loopback only with `issuers`.
+    /// The address and port of the API. Anything but loopback requires `issuers`, `trust_domains` or `client_authorities`.
     #[schemars(with = "String")]
     pub(crate) listen: SocketAddr,
-    /// TLS for callers; absent: plain HTTP.
+    /// TLS on the API's listener. Absent: plain HTTP.
     pub(crate) tls: Option<TlsFile>,
-    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    /// The address and port of the admin listener, which serves `/healthz`, `/readyz` and `/metrics`.
     #[schemars(with = "String")]
     pub(crate) admin_listen: SocketAddr,
-    /// Says that anyone who reaches `admin_listen` may read health and metrics and ask for backups; needed when it is not on loopback.
+    /// Confirms that anyone who can reach `admin_listen` may read health and metrics and request backups. Required if it is not on
+    /// loopback.
     pub(crate) admin_open: bool,
-    /// The environment this process serves; contracts are read from the folder of that name.
+    /// The environment this process serves. Contracts are read from the folder of this name within `contracts`.
     pub(crate) environment: EnvironmentName,
-    /// The folder with `<environment>/<adapter>.yaml`; absent: the built-in `files` adapter alone.
+    /// The folder with the contracts, `<environment>/<adapter>.yaml`. Absent: only the built-in `files` adapter.
     pub(crate) contracts: Option<PathBuf>,
-    /// The folder with `*.cedar`; absent: the shipped policies.
+    /// The folder with the policies, `*.cedar`. Absent: the shipped policies.
     pub(crate) policies: Option<PathBuf>,
-    /// The file with tenants, people and agents; absent: a development directory.
+    /// The file with tenants, people and agents. Absent: a development directory.
     pub(crate) directory: Option<PathBuf>,
     /// The name of this service in tokens (`aud`).
     pub(crate) audience: String,
-    /// Who issues tokens; absent: only the development key, on loopback.
+    /// The issuers whose tokens are accepted.
     pub(crate) issuers: Vec<IssuerConfig>,
     /// SPIFFE trust domains whose workloads may call with JWT-SVIDs.
     pub(crate) trust_domains: Vec<TrustDomainConfig>,
-    /// The agent of the SPIFFE Workload API, for trust domains with `bundle: workload_api`.
+    /// The SPIFFE Workload API on this machine. Required for `bundle: workload_api` in a trust domain and for `jwt_svid` secrets.
     pub(crate) spiffe: Option<SpiffeFile>,
-    /// Authorities whose client certificates name agents. They need `tls`.
+    /// Certificate authorities whose client certificates identify agents. Requires `tls`.
     pub(crate) client_authorities: Vec<ClientAuthority>,
-    /// Whether tokens of `placet token` are accepted; absent: when nobody else is trusted. Only ever on loopback.
+    /// Whether tokens from `placet token` are accepted; possible on loopback only. Absent: yes, unless issuers, trust domains or client
+    /// authorities are configured.
     pub(crate) development_tokens: Option<bool>,
-    /// The group whose people may list the ledger and resolve unknown outcomes.
+    /// The group whose members may list ledger records and resolve unknown outcomes.
     pub(crate) operators: GroupId,
-    /// Secrets that contracts may name.
+    /// Secrets, by the name under which this file and contracts refer to them.
     pub(crate) secrets: BTreeMap<String, SecretFile>,
-    /// Token services that contracts may name, for credentials that are minted for one call.
+    /// Token services that contracts may name to obtain credentials for calls.
     pub(crate) sts: Vec<StsConfig>,
-    /// Whom our own connections trust, and who we are to whom they lead to.
+    /// Additional root certificates for outgoing connections, and the client certificates that Placet presents on them.
     pub(crate) trust: TrustFile,
-    /// The HTTP API.
+    /// The host names and web origins that the HTTP API accepts.
     pub(crate) http: HttpFile,
     /// Traces and logs.
     pub(crate) telemetry: TelemetryFile,
-    /// Bounds.
+    /// Limits on calls, connections, requests and event streams.
     pub(crate) limits: LimitsFile,
     /// The audit chain.
     pub(crate) audit: AuditFile,
-    /// Where records are kept.
+    /// Where records are stored, and for how long.
     pub(crate) ledger: LedgerFile,
     /// The web console.
     pub(crate) console: ConsoleFile,
     /// The MCP endpoint.
     pub(crate) mcp: McpFile,
-    /// Who is told of what happens to held calls, and over what.
+    /// Who is notified about held calls and directives, and through which channels.
     pub(crate) notifications: NotifyConfig,
 }
 
@@ -121,7 +123,7 @@ fn constant<T: std::str::FromStr<Err = placet_types::ids::IdError>>(text: &str) 
     text.parse().expect("a lower-case word")
 }
 
-/// Where a secret comes from. The value itself never stands in the file.
+/// The source of a secret. Its value is never in this file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -129,21 +131,21 @@ fn constant<T: std::str::FromStr<Err = placet_types::ids::IdError>>(text: &str) 
     expecting = "a secret is written `${VARIABLE}`, `{ env: VARIABLE }`, `{ file: path }` or `{ jwt_svid: audience }`"
 )]
 pub(crate) enum SecretFile {
-    /// `${VARIABLE}`: the same as `env`.
+    /// An environment variable, written `${VARIABLE}`: the same as `env`.
     Interpolated(Interpolated),
-    /// A variable of the environment, read once at start.
+    /// An environment variable, read once at start.
     Env {
-        /// Its name.
+        /// The variable's name.
         env: String,
     },
     /// A file, read whenever the secret is used.
     File {
-        /// Its path.
+        /// The file's path.
         file: PathBuf,
     },
-    /// A JWT-SVID of our own, from the agent that `spiffe` names.
+    /// A JWT-SVID of Placet's own, from the Workload API that `spiffe` names.
     JwtSvid {
-        /// For whom it is, such as the issuer of a token service.
+        /// The audience of the SVID, such as the issuer of a token service.
         jwt_svid: String,
     },
 }
@@ -177,31 +179,31 @@ impl From<Interpolated> for String {
     }
 }
 
-/// The agent of the SPIFFE Workload API on this machine.
+/// The SPIFFE Workload API on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SpiffeFile {
-    /// Its socket in the file system.
+    /// The path of its Unix domain socket.
     pub(crate) socket: PathBuf,
 }
 
-/// TLS for callers. Changed files count without a restart.
+/// TLS on the API's listener. Changed files take effect without a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsFile {
-    /// The file with the certificate and what lies between it and its authority, in PEM form.
+    /// The PEM file with the certificate and its intermediate certificates.
     pub(crate) certificate: PathBuf,
-    /// The file with its private key, in PEM form.
+    /// The PEM file with the private key of the certificate.
     pub(crate) key: PathBuf,
 }
 
-/// The HTTP API.
+/// The host names and web origins that the HTTP API accepts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HttpFile {
-    /// Names this service is called by, `name` or `name:port`; loopback names are always there.
+    /// Host names of this service, `name` or `name:port`. Loopback names are always accepted.
     pub(crate) allowed_hosts: BTreeSet<String>,
-    /// Web origins whose scripts may call, such as `https://console.example`.
+    /// Web origins whose scripts may call the API, such as `https://console.example`.
     pub(crate) allowed_origins: BTreeSet<String>,
 }
 
@@ -209,15 +211,15 @@ pub(crate) struct HttpFile {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TelemetryFile {
-    /// The collector; absent: as `OTEL_EXPORTER_OTLP_ENDPOINT` says, or none.
+    /// The OTLP collector. Absent: the one in `OTEL_EXPORTER_OTLP_ENDPOINT`, or none.
     pub(crate) otlp: Option<OtlpFile>,
-    /// `service.name`.
+    /// The resource attribute `service.name`.
     pub(crate) service_name: String,
-    /// The part of new traces that is exported, from 0 to 1.
+    /// The fraction of new traces that is exported, from 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     #[serde(deserialize_with = "ratio")]
     pub(crate) sample_ratio: f64,
-    /// How log lines look.
+    /// The format of log lines.
     pub(crate) log: LogFormatFile,
     /// Which events are logged, such as `info,rmcp=warn,placet_engine=debug`.
     pub(crate) log_filter: String,
@@ -235,13 +237,13 @@ impl Default for TelemetryFile {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LogFormatFile {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// One line of text.
     People,
@@ -251,16 +253,16 @@ pub(crate) enum LogFormatFile {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OtlpFile {
-    /// Its base URL, such as `http://127.0.0.1:4317`.
+    /// The base URL of the collector, such as `http://127.0.0.1:4317`.
     #[schemars(with = "String", extend("format" = "uri"))]
     pub(crate) endpoint: url::Url,
-    /// The protocol.
+    /// The OTLP protocol.
     #[serde(default)]
     pub(crate) protocol: OtlpProtocolFile,
-    /// Headers, each from a secret.
+    /// HTTP headers or gRPC metadata sent with each export, by name. Each value is a secret.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, HeaderFile>,
-    /// The limit of one export, in milliseconds.
+    /// The timeout of one export, in milliseconds.
     #[serde(default = "OtlpFile::default_timeout")]
     pub(crate) timeout_ms: Bounded<100, 60_000>,
 }
@@ -272,15 +274,15 @@ impl OtlpFile {
     }
 }
 
-/// A header of the collector.
+/// A header for the collector.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeaderFile {
-    /// The name of a secret.
+    /// The name of the secret with the header's value.
     pub(crate) secret: String,
 }
 
-/// A protocol of OTLP.
+/// An OTLP protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum OtlpProtocolFile {
     /// gRPC, usually on port 4317.
@@ -292,56 +294,58 @@ pub(crate) enum OtlpProtocolFile {
     HttpProtobuf,
 }
 
-/// Bounds.
+/// Limits on calls, connections, requests and event streams.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitsFile {
-    /// Calls admitted at the same time; one more is `OVERLOADED`.
+    /// Calls that may be in flight at the same time. Further calls get `OVERLOADED`.
     pub(crate) calls_in_flight_max: Bounded<1, 100_000>,
-    /// Of one tenant.
+    /// Calls of one tenant that may be in flight at the same time. Further calls get `OVERLOADED`.
     pub(crate) calls_in_flight_per_tenant_max: Bounded<1, 100_000>,
-    /// Calls of one agent that may wait for people at the same time; one more is `OVERLOADED`. Each node counts those that it knows of.
+    /// Calls of one agent that may wait for approval at the same time. Further calls get `OVERLOADED`. Each node counts the held calls that
+    /// it knows of.
     pub(crate) held_per_agent_max: Bounded<1, 1_000_000>,
-    /// Workers of each stage.
+    /// Workers in each stage of the call pipeline.
     pub(crate) stage_workers: Bounded<1, 64>,
-    /// The largest body of a request, in bytes.
+    /// The largest request body, in bytes.
     pub(crate) body_bytes_max: Bounded<1_024, 16_777_216>,
-    /// Connections open at the same time. Of the requests on them that are not answered yet, one principal has a quarter at most, one
-    /// tenant three quarters; one more is `OVERLOADED`.
+    /// Connections that may be open at the same time; more wait in the operating system's queue. It also limits unanswered requests: a
+    /// quarter of it (but at least four) for one principal, three quarters for one tenant. Further requests get `OVERLOADED`.
     pub(crate) connections_max: Bounded<1, 65_536>,
-    /// Of those, how many one address (of IPv6: one /64) may have; the connection of one more is closed. Behind a proxy or balancer, which
-    /// has one address for all callers: as many as `connections_max`. Never more than that.
+    /// Connections that one client address (for IPv6: one /64) may have open; further ones are closed. Must not exceed `connections_max`.
+    /// Behind a proxy or load balancer, which has one address for all callers, set it to `connections_max`.
     pub(crate) connections_per_address_max: Bounded<1, 65_536>,
-    /// How long a connection takes requests, in milliseconds; what is under way then has `stream_ms_max` to end.
+    /// How long a connection accepts requests, in milliseconds. Requests in progress then have `stream_ms_max` to end.
     pub(crate) connection_ms_max: Bounded<1_000, 86_400_000>,
-    /// How long a caller may take nothing of what it is sent, in milliseconds, until its connection is closed.
+    /// How long a caller may read nothing of what it is sent before its connection is closed, in milliseconds.
     pub(crate) write_timeout_ms: Bounded<1_000, 600_000>,
-    /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed. Callers
-    /// behind one translated address (NAT) or one balancer count together.
+    /// TLS handshakes that one client address (for IPv6: one /64) may have in progress; further connections are closed. Callers behind one
+    /// NAT address or load balancer count together.
     pub(crate) handshakes_per_address_max: Bounded<1, 65_536>,
-    /// How long the head of a request or a handshake may take, and a connection be idle, in milliseconds.
+    /// How long a request head or a TLS handshake may take, and how long a connection may be idle, in milliseconds.
     pub(crate) header_timeout_ms: Bounded<1_000, 600_000>,
-    /// How long a body may take to arrive, and a question to be answered, in milliseconds. Calls have limits of their own.
+    /// How long a request body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
     pub(crate) request_timeout_ms: Bounded<1_000, 3_600_000>,
-    /// Streams of events of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a quarter
-    /// of them at most, one tenant three quarters.
+    /// Event streams of calls that may be open at the same time; event streams of approvals have as many places of their own. One principal
+    /// may have a quarter of them (but at least four), one tenant three quarters. Further streams get `OVERLOADED`.
     pub(crate) streams_max: Bounded<1, 65_536>,
-    /// How often a silent stream of events sends a comment, in milliseconds: shorter than what stands in between waits.
+    /// How often an idle event stream sends a comment, in milliseconds. Must be shorter than the idle timeout of any proxy in between.
     pub(crate) heartbeat_ms: Bounded<1_000, 600_000>,
-    /// How long a stream of events may last, in milliseconds; its reader comes again.
+    /// How long an event stream may last, in milliseconds. Its reader then reconnects.
     pub(crate) stream_ms_max: Bounded<60_000, 86_400_000>,
-    /// How old a server's tool list may be when a call is checked against its pin, in milliseconds.
+    /// The maximum age of an MCP server's tool list when a call is checked against its pin, in milliseconds. Before a destructive call the
+    /// list is always read again.
     pub(crate) live_list_ms_max: Bounded<0, 30_000>,
-    /// How often the issuers' keys are refreshed, in milliseconds.
+    /// How often the keys of issuers are refreshed, in milliseconds.
     pub(crate) identity_refresh_ms: Bounded<1_000, 3_600_000>,
-    /// How long the answer of a finished read is kept for `GET /v1/calls/{id}`, in milliseconds.
+    /// How long the result of a finished read is kept for `GET /v1/calls/{id}`, in milliseconds.
     pub(crate) answers_kept_ms: Bounded<0, 86_400_000>,
-    /// How many such answers at most.
+    /// The maximum number of such results.
     pub(crate) answers_kept_max: Bounded<1, 1_000_000>,
-    /// How long open requests may take to end when the process is asked to stop, in milliseconds.
+    /// How long open requests may take to end after the process was asked to stop, in milliseconds.
     pub(crate) drain_ms: Bounded<1, 3_600_000>,
-    /// Below this much free space for the embedded ledger new writes are refused, so that what is under way can be recorded, in bytes;
-    /// `/readyz` says so.
+    /// The minimum free disk space for the embedded ledger, in bytes. Below it new writes are refused, so that calls in progress can still
+    /// be recorded, and `/readyz` reports it.
     pub(crate) free_space_bytes_min: Bounded<1_048_576, 1_125_899_906_842_624>,
 }
 
@@ -377,18 +381,18 @@ impl Default for LimitsFile {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuditFile {
-    /// When a read is answered.
+    /// When the result of a read is returned.
     pub(crate) reads: ReadAudit,
 }
 
-/// When a read is answered.
+/// When the result of a read is returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ReadAudit {
-    /// Once its audit entry is with the operating system: a killed process loses nothing, a power cut at most 50 ms.
+    /// Once its audit entry is written to the operating system: a killed process loses nothing, a power failure at most the last 50 ms.
     #[default]
     Written,
-    /// Once its audit entry is on the disk.
+    /// Once its audit entry is synced to disk.
     Durable,
 }
 

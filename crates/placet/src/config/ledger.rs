@@ -19,65 +19,66 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{Bounded, SecretFile};
 
-/// Where records are kept.
+/// Where records are stored, and for how long.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LedgerFile {
-    /// `embedded`: in the data folder, for one process. `postgres://user@host:port,host:port/database`: shared by any number of
-    /// processes. `--ledger` says the same.
+    /// `embedded`: in the data folder, for one process. `postgres://user@host:port,host:port/database`: in a PostgreSQL database that any
+    /// number of processes share. `--ledger` overrides it.
     pub(crate) store: String,
-    /// The password of the database.
+    /// The password for the database.
     pub(crate) password: Option<SecretFile>,
-    /// The name of this process among those that share the database; anyone who starts under a name takes over from its
-    /// predecessor. Absent: made from the host's name and the data folder.
+    /// The name of this process among those that share the database. A process that starts under a name replaces the one that ran under it
+    /// before. Absent: derived from the host name and the data folder.
     pub(crate) node: Option<String>,
-    /// How long a process may be silent before another one takes its work over, in milliseconds.
+    /// How long a process may be silent before another one takes over its work, in milliseconds.
     pub(crate) lease_ms: Bounded<1_000, 600_000>,
-    /// How long a look-up or a change waits for the database at most, in milliseconds.
+    /// The maximum time that a read or write waits for the database, in milliseconds.
     pub(crate) wait_ms: Bounded<100, 60_000>,
-    /// Connections for look-ups.
+    /// Database connections for reads. Writes and the lease have connections of their own.
     pub(crate) connections_max: Bounded<1, 1_000>,
     /// The name of this deployment in signed checkpoints and receipts.
     pub(crate) deployment: String,
-    /// The file with the key that signs them; absent: `seal.key` beside the ledger, made at the first start.
+    /// The file with the key that signs checkpoints and receipts. Absent: `seal.key` next to the ledger, created at the first start.
     pub(crate) seal_key: Option<PathBuf>,
-    /// How often a checkpoint is signed and, for the embedded ledger, a snapshot made if one is due, in seconds.
+    /// How often a checkpoint is signed, in seconds. The embedded ledger also makes a snapshot then, if one is due.
     pub(crate) checkpoint_every_s: Bounded<1, 86_400>,
-    /// Where segments of the embedded journal go that are older than `audit_days`; absent: they stay where they are.
+    /// The folder to which segments of the embedded journal move once they are older than `audit_days`. Absent: they stay in place.
     pub(crate) archive: Option<PathBuf>,
-    /// For how long segments of the embedded journal stay in place when there is an archive, in days.
+    /// How long segments of the embedded journal stay in place if there is an `archive`, in days.
     pub(crate) audit_days: Bounded<0, 36_500>,
-    /// Where backups of the embedded ledger go that the admin listener is asked for; absent: it makes none.
+    /// The folder for backups of the embedded ledger, which are requested from the admin listener. Absent: it makes none.
     pub(crate) backups: Option<PathBuf>,
-    /// How much time has to pass between two requests for a backup, in seconds; one that comes earlier is `RATE_LIMITED`.
+    /// The minimum time between two backup requests, in seconds. An earlier request gets `RATE_LIMITED`.
     pub(crate) backup_interval_s: Bounded<0, 86_400>,
-    /// How many backups are kept: once a new one is complete, the oldest ones are deleted.
+    /// How many backups are kept. Once a new one is complete, the oldest are deleted.
     pub(crate) backups_max: Bounded<1, 10_000>,
-    /// How many operators have to agree before a call with an unknown outcome is sent again: 1 or 2.
+    /// How many operators must agree before a call with an unknown outcome is sent again: 1 or 2.
     pub(crate) rearm_people: Bounded<1, 2>,
-    /// How long results are kept.
+    /// How long results and idempotency keys are kept.
     pub(crate) retention: RetentionFile,
-    /// What is different for single tenants.
+    /// Retention for individual tenants, where it differs from `retention`.
     pub(crate) tenants: BTreeMap<TenantId, TenantRetentionFile>,
 }
 
-/// How long results are kept, and how long it is remembered that there was one.
+/// How long results are kept, and how long idempotency keys are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RetentionFile {
-    /// For how long a retry is given its result, in seconds.
+    /// How long a result is kept, in seconds. A later retry gets `RESULT_EXPIRED`.
     pub(crate) results_s: Bounded<1, RETENTION_S_MAX>,
-    /// For how long a key that tells its own age is remembered after that, in seconds; other keys are remembered for ever.
+    /// How long an idempotency key that carries its own age (UUID version 7, ULID) is remembered, in seconds. An older one gets
+    /// `KEY_TOO_OLD`. Other keys are remembered forever.
     pub(crate) tombstones_s: Bounded<1, RETENTION_S_MAX>,
 }
 
-/// What is different for a tenant; what is absent is as for all.
+/// Retention for one tenant. An absent key has the value of `retention`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TenantRetentionFile {
-    /// For how long a retry is given its result, in seconds.
+    /// How long a result is kept, in seconds. A later retry gets `RESULT_EXPIRED`.
     pub(crate) results_s: Option<Bounded<1, RETENTION_S_MAX>>,
-    /// For how long a key that tells its own age is remembered after that, in seconds.
+    /// How long an idempotency key that carries its own age (UUID version 7, ULID) is remembered, in seconds.
     pub(crate) tombstones_s: Option<Bounded<1, RETENTION_S_MAX>>,
 }
 

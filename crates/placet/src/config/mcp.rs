@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use super::file::Bounded;
 
-/// The MCP endpoint, `/mcp` on the listener of the callers.
+/// The MCP endpoint, `/mcp` on the API's listener.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct McpFile {
-    /// Whether it is served.
+    /// Whether the MCP endpoint is served.
     pub(crate) enabled: bool,
-    /// How long a call that waits for people keeps its request open before it is answered as pending, in milliseconds.
+    /// How long the request of a held call stays open before it is answered as pending, in milliseconds.
     pub(crate) hold_ms: Bounded<0, 600_000>,
-    /// Sessions at the same time, of clients whose revision of MCP has sessions; half of them for one caller. Each takes about 140 KiB.
+    /// The maximum number of sessions at the same time, for clients whose MCP revision has sessions. One caller may have half of them. Each
+    /// takes about 140 KiB.
     pub(crate) sessions_max: Bounded<1, 100_000>,
 }
 

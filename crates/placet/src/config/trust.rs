@@ -13,28 +13,27 @@ use crate::yaml::FileProblem;
 /// The maximum size of all roots.
 const ROOTS_BYTES_MAX: usize = 1024 * 1024;
 
-/// Whom our own connections trust, and who we are to whom they lead to.
+/// Additional root certificates for outgoing connections, and the client certificates that Placet presents on them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TrustFile {
-    /// Files with further roots in PEM form, beside those of the platform; read at start.
+    /// PEM files with root certificates to trust in addition to the platform's. Read at start.
     pub(crate) roots: Vec<PathBuf>,
-    /// Certificates that we show to destinations that ask for one.
+    /// Client certificates for destinations that ask for one.
     pub(crate) certificates: Vec<OwnCertificateFile>,
 }
 
-/// Who we are to one destination.
+/// The client certificate for one destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OwnCertificateFile {
-    /// The destination, such as `https://tools.example` or `https://tools.example:8443`.
+    /// The destination that gets the certificate, such as `https://tools.example` or `https://tools.example:8443`.
     #[serde(rename = "for")]
     #[schemars(with = "String", extend("format" = "uri"))]
     pub(crate) destination: url::Url,
-    /// The file with the certificate and what lies between it and its authority, in PEM form; a changed file counts without a
-    /// restart.
+    /// The PEM file with the certificate and its intermediate certificates. A changed file takes effect without a restart.
     pub(crate) certificate: PathBuf,
-    /// The file with its private key, in PEM form.
+    /// The PEM file with the private key of the certificate.
     pub(crate) key: PathBuf,
 }
 

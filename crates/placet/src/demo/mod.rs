@@ -26,7 +26,7 @@ use crate::{
     after_help = "Nothing is needed but this program, and nothing but loopback is spoken to. Exit code 1 if anything does not hold."
 )]
 pub(crate) struct Args {
-    /// Keep the data folder, to look at it afterwards.
+    /// Keep the data folder for inspection.
     #[arg(long)]
     keep: bool,
 }

@@ -51,10 +51,10 @@ const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("source").required(true).args(["stdio", "url", "mcp_servers", "openapi"]))]
 pub(crate) struct Args {
-    /// The adapter's name; of an mcpServers file, the one server to take. As TOOL=NAME, another name for a tool, whose own cannot be used.
+    /// The adapter's name; with --mcp-servers, the one server to import. As TOOL=NAME, another name for a tool whose own cannot be used.
     #[arg(long, value_name = "NAME|TOOL=NAME")]
     name: Vec<String>,
-    /// A server to start as a child process: its command follows `--`.
+    /// A server to start as a child process; its command follows `--`.
     #[arg(long, requires = "command")]
     stdio: bool,
     /// A server over streamable HTTP.
@@ -66,34 +66,35 @@ pub(crate) struct Args {
     /// Every server of an `mcpServers` JSON file.
     #[arg(long, value_name = "FILE")]
     mcp_servers: Option<PathBuf>,
-    /// A service over HTTP: its OpenAPI 3 document, in JSON or YAML. `GET` begins with the mode network, all else with --mode-default.
+    /// An HTTP service: its OpenAPI 3 document, in JSON or YAML. `GET` operations start with the mode network, all others with
+    /// --mode-default.
     #[arg(long, value_name = "FILE")]
     openapi: Option<PathBuf>,
-    /// What all paths of the OpenAPI document are below [default: its first server].
+    /// The base URL of the paths in the OpenAPI document [default: its first server].
     #[arg(long, value_name = "URL", requires = "openapi")]
     base_url: Option<String>,
-    /// A variable of the child's environment, which is empty but for a short PATH.
+    /// A variable for the child's environment, which otherwise has only a short PATH.
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// A variable of the child's environment, from a secret of the configuration.
+    /// A variable for the child's environment, from a secret in the configuration.
     #[arg(long, value_name = "NAME=SECRET")]
     env_secret: Vec<String>,
-    /// The bearer token to call with, a secret of the configuration.
+    /// The bearer token to call with: the name of a secret in the configuration.
     #[arg(long, value_name = "SECRET")]
     credential: Option<String>,
-    /// The host may be in a private or loopback range, and be spoken to over plain http.
+    /// Allow a host in a private or loopback range, and plain http to it.
     #[arg(long)]
     private_network: bool,
-    /// The child may open any connection, as `npx` does to download; without it, no TCP where the kernel can enforce that.
+    /// Let the child open any connection, as `npx` needs for downloads; without it, no TCP where the kernel can enforce that.
     #[arg(long, conflicts_with = "url")]
     network_unconfined: bool,
-    /// The tenant it is for; needed when the directory has several.
+    /// The tenant of the adapter; required if the directory has several.
     #[arg(long)]
     tenant: Option<TenantId>,
-    /// The mode every tool starts with.
+    /// The initial mode of every tool.
     #[arg(long, default_value = "destructive")]
     mode_default: ApprovalMode,
-    /// The folder to write into [default: the configured contracts, else contracts/ENVIRONMENT].
+    /// The folder to write to [default: the configured contracts, else contracts/ENVIRONMENT].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the contract instead of writing it.
@@ -147,7 +148,7 @@ pub(crate) struct ImportOptions {
     pub(crate) environment: EnvironmentName,
     /// Whose agents may use it.
     pub(crate) tenants: TenantsFile,
-    /// The mode every tool starts with.
+    /// The initial mode of every tool.
     pub(crate) mode: ApprovalMode,
     /// Names for capabilities that are not named like their tools.
     pub(crate) names: BTreeMap<String, CapabilityName>,

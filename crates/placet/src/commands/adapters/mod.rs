@@ -29,7 +29,7 @@ use crate::{
     output, world,
 };
 
-/// Import, compare and pin what adapters offer.
+/// Import, compare and pin the tools of adapters.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet adapters import --name fs --stdio --network-unconfined -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
@@ -54,7 +54,7 @@ enum Action {
     List(LocalArgs),
     /// Compare live tool lists with the pins; exit code 1 if anything differs.
     Diff(pins::DiffArgs),
-    /// Accept a live definition, named by its digest, as reviewed.
+    /// Pin a live definition that you reviewed, named by its digest.
     Pin(pins::PinArgs),
 }
 

@@ -36,19 +36,19 @@ use crate::{
 /// Compare live tool lists with the pins.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DiffArgs {
-    /// Which adapter [default: all].
+    /// The adapter [default: all].
     name: Option<AdapterName>,
     /// Which configuration, and in which form.
     #[command(flatten)]
     local: LocalArgs,
 }
 
-/// Accept a live definition as reviewed.
+/// Pin a live definition that you reviewed.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PinArgs {
-    /// Which adapter.
+    /// The adapter.
     name: AdapterName,
-    /// Which of its tools [default: all of them, under the digest of the whole list].
+    /// The tool to pin [default: all of them, under the digest of the whole list].
     #[arg(long)]
     capability: Option<CapabilityName>,
     /// The digest that `diff` printed and you reviewed.

@@ -18,10 +18,10 @@ use crate::{
 pub(super) struct Decide {
     /// The approval.
     id: ApprovalId,
-    /// Why; kept for the auditor.
+    /// The reason; recorded for auditors.
     #[arg(long)]
     reason: String,
-    /// The digest that `show` printed; without it you are shown the proposal and asked.
+    /// The digest that `show` printed; without it, the proposal is shown and you are asked to confirm.
     #[arg(long)]
     digest: Option<Digest>,
 }

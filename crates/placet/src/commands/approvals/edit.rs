@@ -29,10 +29,10 @@ use crate::{
 pub(super) struct Args {
     /// The approval.
     id: ApprovalId,
-    /// All arguments as they shall run, a JSON object in a file, or `-` for standard input.
+    /// A file with all arguments of the changed call as a JSON object, or `-` for standard input.
     #[arg(long, value_name = "FILE")]
     args: PathBuf,
-    /// Why; kept for the auditor, and shown to the agent's people.
+    /// The reason; recorded for auditors, and shown to the agent's people.
     #[arg(long)]
     reason: String,
     /// The digest that `show` printed.

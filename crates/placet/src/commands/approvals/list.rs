@@ -25,29 +25,29 @@ const ALL: [&str; 3] = ["pending", "approved", FINISHED];
     placet approvals list --state denied --search dev-agent --json\n  \
     placet approvals list --group approvers --state all")]
 pub(super) struct Args {
-    /// Only those in this state: pending, approved, running, succeeded, failed, unknown, denied, withdrawn, expired, void; finished is all
-    /// but the first two; or all.
+    /// Only approvals in this state: pending, approved, running, succeeded, failed, unknown, denied, withdrawn, expired, void; finished for
+    /// all but the first two; or all.
     #[arg(long, default_value = "pending")]
     state: String,
-    /// Only those you can decide.
+    /// Only approvals that you can decide.
     #[arg(long)]
     mine: bool,
-    /// Only those you are asked about, or somebody you stand in for.
+    /// Only approvals that you, or somebody you stand in for, are asked for.
     #[arg(long, conflicts_with = "mine")]
     asked: bool,
-    /// Only those of this mode: read_only, local_write, network, delegated, destructive.
+    /// Only calls of this mode: read_only, local_write, network, delegated, destructive.
     #[arg(long)]
     mode: Option<ApprovalMode>,
-    /// Only those that ask this group.
+    /// Only approvals that this group is asked for.
     #[arg(long)]
     group: Option<ApproverGroup>,
-    /// Only those whose id, tool, agent or user contains this text.
+    /// Only approvals whose id, tool, agent or user contains this text.
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// In which order: urgent, oldest, newest or, of what waits, risk.
+    /// The order: urgent, oldest, newest or, for those that wait, risk.
     #[arg(long, default_value = "urgent", value_parser = ["urgent", "oldest", "newest", "risk"])]
     order: String,
-    /// Of what has ended: only what comes after this approval, where a list stopped that was too long.
+    /// For approvals that have ended: continue after this one, where an earlier list was cut off.
     #[arg(long, value_name = "APPROVAL")]
     after: Option<ApprovalId>,
 }

@@ -16,7 +16,7 @@ use crate::{client::Client, failure::Outcome, output};
 pub(super) struct Args {
     /// The approval.
     id: ApprovalId,
-    /// Why; kept for the auditor, and shown to those who were asked.
+    /// The reason; recorded for auditors, and shown to those who were asked.
     #[arg(long)]
     reason: String,
 }

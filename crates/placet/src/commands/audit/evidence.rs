@@ -26,13 +26,13 @@ pub(super) struct Prove {
     /// The log.
     #[arg(long, default_value = "journal")]
     log: String,
-    /// That this entry is in it.
+    /// Prove that this entry is in the log.
     #[arg(long, value_name = "N", required_unless_present = "from")]
     seq: Option<u64>,
-    /// That it begins with what it was at this size …
+    /// Prove that the log at size --to begins with the log at this size.
     #[arg(long, value_name = "N", requires = "to", conflicts_with = "seq")]
     from: Option<u64>,
-    /// … when it has this size.
+    /// The size of the log for --from.
     #[arg(long, value_name = "N", requires = "from")]
     to: Option<u64>,
 }
@@ -48,7 +48,7 @@ pub(super) struct VerifyReceipt {
     /// A signed checkpoint that the receipt must agree with.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// The proof that joins the two, as `placet audit prove --from … --to …` printed it; needed if their sizes differ.
+    /// The proof that links the two, as `placet audit prove --from … --to …` printed it; required if their sizes differ.
     #[arg(long, value_name = "FILE", requires = "checkpoint")]
     proof: Option<PathBuf>,
 }

@@ -51,7 +51,7 @@ pub(super) struct Args {
     /// A signed checkpoint that you kept elsewhere; the chain must begin with what it covers. May be given several times.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
-    /// Find it wrong when there is no signed checkpoint to compare with, or not for every log.
+    /// Fail if any log has no signed checkpoint to compare with.
     #[arg(long)]
     pub(super) require_signed: bool,
     /// Which configuration.
