@@ -56,12 +56,12 @@ pub(super) fn list_approvals(docs: &mut SchemaGenerator) -> OperationBuilder {
     let state = json!({ "type": "string", "enum": states() });
     let start = start("listApprovals", "approvals", "Lists approvals the caller may see");
     paged::<ApprovalId>(start)
-        .parameter(query("state", "Only those in this state", state))
+        .parameter(query("state", "Only approvals in this state", state))
         .response("200", ok::<ApprovalList>(docs, "A page of approvals"))
 }
 
 pub(super) fn get_approval(docs: &mut SchemaGenerator) -> OperationBuilder {
-    identified(start("getApproval", "approvals", "Shows what an approval is about"))
+    identified(start("getApproval", "approvals", "Shows an approval and the call it holds"))
         .response("200", ok::<ApprovalDetail>(docs, "The approval and the frozen proposal"))
 }
 
@@ -74,7 +74,7 @@ pub(super) fn decide_approval(docs: &mut SchemaGenerator) -> OperationBuilder {
 pub(super) fn list_records(docs: &mut SchemaGenerator) -> OperationBuilder {
     let state = json!({ "type": "string", "enum": RECORD_STATES });
     paged::<RecordId>(start("listRecords", "ledger", "Lists effect records; for operators"))
-        .parameter(query("state", "Only those in this state", state))
+        .parameter(query("state", "Only records in this state", state))
         .response("200", ok::<RecordList>(docs, "A page of records"))
 }
 
@@ -84,30 +84,31 @@ pub(super) fn get_record(docs: &mut SchemaGenerator) -> OperationBuilder {
 }
 
 pub(super) fn about(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("about", "about", "What this service is and where to look")
-        .response("200", ok::<AboutDocument>(docs, "What it is"))
+    start("about", "about", "Describes this service and where to find its parts")
+        .response("200", ok::<AboutDocument>(docs, "The description"))
 }
 
 pub(super) fn this_document(_: &mut SchemaGenerator) -> OperationBuilder {
     let content = ContentBuilder::new().schema(Some(carried(json!({ "type": "object" })))).build();
     let document =
         ResponseBuilder::new().description("The OpenAPI document").content(JSON, content);
-    start("describe", "about", "This document").response("200", document.build())
+    start("describe", "about", "Returns this OpenAPI document").response("200", document.build())
 }
 
 pub(super) fn metadata(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("protectedResource", "about", "Where to get tokens for this service (RFC 9728)")
-        .response("200", ok::<ProtectedResourceDocument>(docs, "Where to get tokens"))
+    start("protectedResource", "about", "Returns the protected resource metadata (RFC 9728)")
+        .response("200", ok::<ProtectedResourceDocument>(docs, "The metadata"))
 }
 
 pub(super) fn submit_call(docs: &mut SchemaGenerator) -> OperationBuilder {
     let key = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
     let key_about =
-        "The key under which the effect happens at most once; the body may say it instead.";
-    let trace = |name| header(name, "W3C Trace Context; handed on to the adapter.", text());
-    call_answers(docs, start("submitCall", "calls", "Sends a call through build, broker, gate, invoke and return"))
+        "The effect happens at most once under this key. The body may carry it instead.";
+    let trace = |name| header(name, "W3C Trace Context; passed on to the adapter.", text());
+    call_answers(docs, start("submitCall", "calls", "Submits a tool call for decision and execution"))
         .description(Some(
-            "Answers when the call is over, or is held for longer than `wait_ms`. Repeating the same call attaches to it, for `wait_ms` (absent: half a minute), and is then answered with `IN_PROGRESS`.",
+            "Returns when the call has ended, or has been held for longer than `wait_ms`. A repetition of a \
+             call in flight waits for it, for up to `wait_ms` (default here: 30,000), and then returns `IN_PROGRESS`.",
         ))
         .parameter(header("Idempotency-Key", key_about, key))
         .parameter(trace("traceparent"))
@@ -117,15 +118,15 @@ pub(super) fn submit_call(docs: &mut SchemaGenerator) -> OperationBuilder {
 
 pub(super) fn get_call(docs: &mut SchemaGenerator) -> OperationBuilder {
     let wait = json!({ "type": "integer", "minimum": 0, "maximum": WAIT_MS_MAX, "default": 0 });
-    call_answers(docs, identified(start("getCall", "calls", "Says how a call stands")))
-        .parameter(query("wait_ms", "How long to wait for its end, in milliseconds", wait))
+    call_answers(docs, identified(start("getCall", "calls", "Returns the state of a call")))
+        .parameter(query("wait_ms", "How long to wait for the call to end, in milliseconds", wait))
 }
 
 pub(super) fn follow_call(_: &mut SchemaGenerator) -> OperationBuilder {
     let stream = events(
         "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the call's `ToolResultEnvelope` \
-         as data. The stream ends after the last one, or with `ended`, the problem document of a token that counts \
-         no more.",
+         as data. The stream ends with the call or at a time limit. If the caller's token becomes invalid, the last event \
+         is `ended`, with the problem document as data.",
     );
     identified(start("followCall", "calls", "Follows a call to its end")).response("200", stream)
 }
@@ -134,14 +135,14 @@ pub(super) fn rearm_record(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start(
         "rearmRecord",
         "ledger",
-        "Asks for a call to be sent again whose outcome is unknown; for operators, by default two of them",
+        "Requests that a call with an unknown outcome be sent again; for operators, by default two of them",
     ))
     .request_body(Some(body::<RearmRequest>(docs)))
-    .response("200", ok::<RecordView>(docs, "The record after the operator's word"))
+    .response("200", ok::<RecordView>(docs, "The record after the request"))
 }
 
 pub(super) fn resolve_record(docs: &mut SchemaGenerator) -> OperationBuilder {
-    identified(start("resolveRecord", "ledger", "Says how an unknown outcome ended; for operators"))
+    identified(start("resolveRecord", "ledger", "Resolves an unknown outcome; for operators"))
         .request_body(Some(body::<ResolutionRequest>(docs)))
         .response("200", ok::<RecordView>(docs, "The record after the resolution"))
 }
@@ -150,58 +151,58 @@ pub(super) fn show_credentials(docs: &mut SchemaGenerator) -> OperationBuilder {
     start(
         "showCredentials",
         "credentials",
-        "What this node has minted and keeps, as numbers; for operators",
+        "Counts the credentials this node has obtained and cached; for operators",
     )
     .description(Some(
-        "Tokens are revoked with an entry of the approval service: `POST /v1/directives` with `kind` `revocation`.",
+        "Contains no credentials. To revoke tokens, create a directive: `POST /v1/directives` with `kind` `revocation`.",
     ))
-    .response("200", ok::<CredentialsView>(docs, "The numbers"))
+    .response("200", ok::<CredentialsView>(docs, "The counts"))
 }
 
 pub(super) fn show_report(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("showReport", "report", "How calls went, by adapter and capability; for operators")
+    start("showReport", "report", "Reports metrics of calls by adapter and capability; for operators")
         .description(Some(
-            "The five evaluation metrics of a range of at most 31 days, computed from the audit chain.",
+            "The five evaluation metrics for a range of at most 31 days, computed from the audit chain.",
         ))
         .parameter(query(
             "from",
-            "The first moment, in milliseconds since 1970; a day before `to` if nothing is said",
+            "The start (inclusive), in milliseconds since 1970; default: a day before `to`",
             moment(),
         ))
-        .parameter(query("to", "The end, which is not in it; now if nothing is said", moment()))
+        .parameter(query("to", "The end (exclusive); default: now", moment()))
         .response("200", ok::<ReportView>(docs, "The report"))
 }
 
 pub(super) fn show_status(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("showStatus", "status", "What decides on this node, and whether the files on disk differ")
+    start("showStatus", "status", "Shows what is active on this node and whether it matches disk")
         .description(Some(
-            "For every verified caller: digests, the epoch, and since when. Where nodes share a ledger, `epoch_elsewhere` is the epoch that \
-             another node has activated and this one does not have; it decides nothing until it has the same files.",
+            "For every verified caller. Where nodes share a ledger, `epoch_elsewhere` is the epoch that another node has activated and \
+             this node lacks; this node decides no calls until it has the same files.",
         ))
-        .response("200", ok::<StatusView>(docs, "What is active"))
+        .response("200", ok::<StatusView>(docs, "The status of this node"))
 }
 
 pub(super) fn reload(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("reload", "status", "Reads policies, contracts, directory and issuers again; for operators")
+    start("reload", "status", "Reloads policies, contracts, directory and issuers; for operators")
         .description(Some(
-            "All or nothing: everything is read and checked as at a start, and files that cannot be used change nothing and are named in \
-             `problems`. Every call is decided by what was active before or by what is active now, never by a mixture. Of the rest of the \
-             configuration, `needs_restart` names the keys that have changed.",
+            "All or nothing: everything is read and checked as at startup. If a file cannot be used, nothing changes, and `problems` \
+             names it. Every call is decided either by the old files or by the new ones, never by a mixture. `needs_restart` names the \
+             changed keys of the rest of the configuration, which a reload does not apply.",
         ))
         .request_body(Some(body::<ReloadRequest>(docs)))
         .response("200", ok::<ReloadView>(docs, "What changed, and what is active now"))
 }
 
 pub(super) fn get_decision(docs: &mut SchemaGenerator) -> OperationBuilder {
-    let what = "Shows a policy decision about a call, with the policies that made the difference";
+    let what = "Shows a policy decision on a call, with the policies that determined it";
     identified(start("getDecision", "decisions", what))
         .response("200", ok::<DecisionView>(docs, "The decision"))
 }
 
 pub(super) fn show_error(docs: &mut SchemaGenerator) -> OperationBuilder {
-    let unknown = problem(docs, "There is no such code").build();
+    let unknown = problem(docs, "No such error code").build();
     identified(start("showError", "about", "What an error code means; a page for browsers"))
-        .response("200", ok::<ErrorDocument>(docs, "The code"))
+        .response("200", ok::<ErrorDocument>(docs, "The error code and its meaning"))
         .response("404", unknown)
 }
 
@@ -209,44 +210,44 @@ pub(super) fn list_decisions(docs: &mut SchemaGenerator) -> OperationBuilder {
     let verdict =
         json!({ "type": "string", "enum": DecisionVerdict::ALL.map(DecisionVerdict::as_str) });
     let outcome = json!({ "type": "string", "enum": CallOutcome::ALL.map(CallOutcome::as_str) });
-    start("listDecisions", "decisions", "Lists policy decisions about calls, the newest first")
+    start("listDecisions", "decisions", "Lists policy decisions on calls, newest first")
         .description(Some(
-            "For people: operators and auditors see all of their tenant, others those of their agents and those made for them. \
-             One answer reads a bounded number of entries of the audit chain; `incomplete` says that it ended for that reason, and \
-             `next_to` goes on.",
+            "For people: operators and auditors see all decisions of their tenant, others those on calls of their agents or made for \
+             them. One request reads a limited number of audit entries. If the page ended at that limit, `incomplete` is true; \
+             continue with `next_to`.",
         ))
-        .parameter(query("agent", "Only about calls of this agent", identifier::<PrincipalId>()))
-        .parameter(query("tool", "Only about this tool", text()))
+        .parameter(query("agent", "Only for calls of this agent", identifier::<PrincipalId>()))
+        .parameter(query("tool", "Only for calls of this tool", text()))
         .parameter(query("verdict", "Only with this verdict", verdict))
-        .parameter(query("outcome", "Only about calls that ended so", outcome))
-        .parameter(query("policy", "Only those in which this policy made the difference", text()))
-        .parameter(query("run", "Only about calls of runs of this name", identifier::<RunId>()))
-        .parameter(query("from", "The first moment, in milliseconds since 1970; a day before `to` if absent", moment()))
-        .parameter(query("to", "The end, which is not in it; now if absent", moment()))
-        .parameter(query("limit", "How many at most, apart from those of the same millisecond", limit()))
+        .parameter(query("outcome", "Only for calls with this outcome", outcome))
+        .parameter(query("policy", "Only those that this policy determined", text()))
+        .parameter(query("run", "Only for calls of runs with this id", identifier::<RunId>()))
+        .parameter(query("from", "The start (inclusive), in milliseconds since 1970; default: a day before `to`", moment()))
+        .parameter(query("to", "The end (exclusive); default: now", moment()))
+        .parameter(query("limit", "The maximum number; exceeded only by decisions of the same millisecond", limit()))
         .response("200", ok::<DecisionsPage>(docs, "A page of decisions"))
 }
 
 pub(super) fn get_receipt(docs: &mut SchemaGenerator) -> OperationBuilder {
-    identified(start("getReceipt", "audit", "A signed receipt for a recorded call"))
+    identified(start("getReceipt", "audit", "Returns a signed receipt for a recorded call"))
         .description(Some(
-            "It holds the proof that the call's entry is in the log up to that entry, which anybody checks with the key; it says nothing \
-             of later entries.",
+            "The receipt proves that the call's entry is in the log up to that entry. Anyone can verify it with the audit key. It says \
+             nothing about later entries.",
         ))
         .response("200", ok::<ReceiptView>(docs, "The receipt, a compact JWS"))
 }
 
 /// Who may ask about the log as a whole.
-const OPERATORS: &str = "For operators: how long a log is tells how much all tenants do.";
+const OPERATORS: &str = "For operators: the length of a log reveals how active all tenants are.";
 
 pub(super) fn list_checkpoints(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("listCheckpoints", "audit", "A signed checkpoint of each log as it stands")
+    start("listCheckpoints", "audit", "Returns a signed checkpoint of each log")
         .description(Some(OPERATORS))
         .response("200", ok::<CheckpointList>(docs, "The checkpoints"))
 }
 
 pub(super) fn get_audit_key(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("getAuditKey", "audit", "The key that receipts and checkpoints are signed with")
+    start("getAuditKey", "audit", "Returns the key that verifies receipts and checkpoints")
         .response("200", ok::<AuditKeyView>(docs, "The public key"))
 }
 
@@ -254,17 +255,17 @@ pub(super) fn prove_inclusion(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("proveInclusion", "audit", "Proves that an entry is in a log")
         .description(Some(OPERATORS))
         .parameter(log())
-        .parameter(size("seq", Required::True, "The entry"))
+        .parameter(size("seq", Required::True, "The sequence number of the entry"))
         .parameter(size(
             "size",
             Required::False,
-            "The size of the tree; that of the newest checkpoint if nothing is said",
+            "The size of the tree; default: that of the newest checkpoint",
         ))
         .response("200", ok::<InclusionView>(docs, "The proof (RFC 9162, section 2.1.3)"))
 }
 
 pub(super) fn prove_consistency(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("proveConsistency", "audit", "Proves that a log begins with what it was earlier")
+    start("proveConsistency", "audit", "Proves that a log extends its earlier state")
         .description(Some(OPERATORS))
         .parameter(log())
         .parameter(size("from", Required::True, "The size of the earlier tree"))
@@ -273,7 +274,7 @@ pub(super) fn prove_consistency(docs: &mut SchemaGenerator) -> OperationBuilder 
 }
 
 fn log() -> ParameterBuilder {
-    query("log", "The log, as its checkpoint names it", text()).required(Required::True)
+    query("log", "The name of the log, as in its checkpoint", text()).required(Required::True)
 }
 
 fn size(name: &str, required: Required, about: &str) -> ParameterBuilder {
@@ -282,14 +283,17 @@ fn size(name: &str, required: Required, about: &str) -> ParameterBuilder {
 
 fn call_answers(docs: &mut SchemaGenerator, operation: OperationBuilder) -> OperationBuilder {
     let held = ResponseBuilder::new()
-        .description("The call waits for people: `status` is `pending`, and `pending_approval` says for whom")
+        .description("The call is held for approval: `status` is `pending`, and `pending_approval` says who is asked")
         .header("Location", location())
         .content(JSON, content::<ToolResultEnvelope>(docs))
         .build();
-    let unfinished = problem(docs, "The call is being executed (`IN_PROGRESS`), or nobody knows its outcome (`OUTCOME_UNKNOWN`)")
-        .header("Location", location())
-        .header("Retry-After", retry_after())
-        .build();
+    let unfinished = problem(
+        docs,
+        "The call is being executed (`IN_PROGRESS`), or its outcome is unknown (`OUTCOME_UNKNOWN`)",
+    )
+    .header("Location", location())
+    .header("Retry-After", retry_after())
+    .build();
     operation
         .response(
             "200",
@@ -317,7 +321,7 @@ pub(super) fn verified(
         "A challenge (RFC 6750, section 3) that says where to get a token (RFC 9728, section 5.1)",
         json!({ "type": "string", "pattern": "^Bearer( .*)?$" }),
     );
-    let unauthenticated = problem(docs, "Who calls could not be verified")
+    let unauthenticated = problem(docs, "The caller could not be authenticated")
         .header("WWW-Authenticate", challenge)
         .build();
     let refused = problem(docs, "The request was refused; `error_code` says why")
@@ -331,15 +335,15 @@ pub(super) fn verified(
 }
 
 fn identified(operation: OperationBuilder) -> OperationBuilder {
-    let about = "One that the caller may not see, or that is not well-formed, is `NOT_FOUND`.";
+    let about = "The identifier. If it is malformed or not visible to the caller: `NOT_FOUND`.";
     operation.parameter(parameter(ParameterIn::Path, "id", about, text()).required(Required::True))
 }
 
 /// A list with pages, whose entries have identifiers of type `T`.
 fn paged<T: JsonSchema>(operation: OperationBuilder) -> OperationBuilder {
     operation
-        .parameter(query("after", "The `next_after` of the page before", identifier::<T>()))
-        .parameter(query("limit", "How many at most", limit()))
+        .parameter(query("after", "The `next_after` of the previous page", identifier::<T>()))
+        .parameter(query("limit", "The maximum number of entries", limit()))
 }
 
 /// A time.
@@ -397,12 +401,12 @@ fn content<T: JsonSchema>(docs: &mut SchemaGenerator) -> Content {
 }
 
 fn location() -> Header {
-    answer_header("Where to ask about the call", text())
+    answer_header("Where to get the state of the call", text())
 }
 
 fn retry_after() -> Header {
     let seconds = json!({ "type": "integer", "minimum": 1 });
-    answer_header("When to try again, in seconds", seconds)
+    answer_header("How long to wait before a retry, in seconds", seconds)
 }
 
 fn answer_header(about: &str, schema: Value) -> Header {

@@ -35,11 +35,11 @@ use crate::{
 const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 pub(in crate::openapi) fn get_timeline(docs: &mut SchemaGenerator) -> OperationBuilder {
-    identified(start("getTimeline", "calls", "The way of a call from plan to effect, from the audit chain"))
+    identified(start("getTimeline", "calls", "Shows the timeline of a call, from plan to effect"))
         .description(Some(
-            "For the caller itself, those who may see its approval, and auditors. Each step names its place in the log and the \
-             hash of its entry, so that it can be proved with `/v1/audit/inclusion`. `incomplete` says that some steps are missing: \
-             their entries were archived, and the archive is not at hand.",
+            "For the caller, those who may see the call's approval, and auditors. Each step names its position in the log and the \
+             hash of its entry, so that it can be proved with `/v1/audit/inclusion`. If `incomplete` is true, some steps are missing: \
+             their entries were archived, and the archive is not available.",
         ))
         .response("200", ok::<Timeline>(docs, "The steps, in order"))
 }
@@ -54,22 +54,21 @@ pub(in crate::openapi) fn read_inbox(docs: &mut SchemaGenerator) -> OperationBui
     // `group`, or `tenant/group`.
     let group = json!({ "type": "string", "minLength": 1, "maxLength": 129, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$" });
     let offset = json!({ "type": "integer", "minimum": 0, "maximum": OFFSET_MAX, "default": 0 });
-    start("readInbox", "approvals", "A page of the approvals that wait, sorted and filtered for the caller")
+    start("readInbox", "approvals", "Lists approvals, sorted and filtered for the caller")
         .description(Some(
-            "Says of each line whether the caller can decide it and how far each group is, and of the approval service as a whole how much \
-             waits, for how long, and how many break-glass records wait for their review. What has ended is listed by its age, \
-             without a total: a page of it ends when it is full, or `incomplete` after so many were looked at, and `next_after` says \
-             where to go on.",
+            "For each approval: whether the caller can decide it, and how many members of each group have agreed. Includes the queue \
+             metrics of the tenant. Approvals that have ended are sorted by age and not counted. A page of them ends when it is full, or \
+             early, with `incomplete`, after many were read; continue with `next_after`.",
         ))
-        .parameter(query("whose", "All that the caller may see, those the caller can decide, or those the caller is asked about", whose))
-        .parameter(query("state", "Only those in this state", state))
-        .parameter(query("mode", "Only those of this mode", mode))
-        .parameter(query("group", "Only those that ask this group", group))
-        .parameter(query("search", "Only those whose id, operation, agent or user contains this text", search))
-        .parameter(query("order", "In which order; within it the oldest come first. What has ended: newest (also by default) or oldest", order))
-        .parameter(query("offset", "Of what waits or is approved: from this place on", offset))
-        .parameter(query("after", "Of what has ended: the `next_after` of the page before", identifier::<ApprovalId>()))
-        .parameter(query("limit", "How many at most", limit()))
+        .parameter(query("whose", "`all` the caller may see; `mine`: those the caller can decide; `asked`: those of calls by or for the caller or its agents", whose))
+        .parameter(query("state", "Only approvals in this state", state))
+        .parameter(query("mode", "Only approvals of calls with this mode", mode))
+        .parameter(query("group", "Only approvals that ask this group", group))
+        .parameter(query("search", "Only approvals whose id, operation, agent or user contains this text", search))
+        .parameter(query("order", "The sort order; ties are sorted oldest first. Ended approvals: newest first, unless `oldest`", order))
+        .parameter(query("offset", "For pending and approved approvals: how many to skip", offset))
+        .parameter(query("after", "For ended approvals: the `next_after` of the previous page", identifier::<ApprovalId>()))
+        .parameter(query("limit", "The maximum number of approvals", limit()))
         .response("200", ok::<InboxView>(docs, "A page of the inbox"))
 }
 
@@ -81,8 +80,9 @@ pub(in crate::openapi) fn edit_approval(docs: &mut SchemaGenerator) -> Operation
     });
     identified(start("editApproval", "approvals", "Changes the arguments of a held call"))
         .description(Some(
-            "The arguments are validated and decided again, and the others decide on what would run then. Narrowing them counts as \
-              the editor's approval; an editor who changes them otherwise does not decide. A field that was shown masked and is sent as it was shown keeps its value.",
+            "The new arguments are validated and decided again, and the other approvers decide on them. Narrowing the arguments counts \
+              as the editor's approval; an editor who changes them in any other way cannot decide. A masked field that is sent back \
+              unchanged keeps its value.",
         ))
         .request_body(Some(body::<EditRequest>(docs, &[("narrower", "Fewer files", example)])))
         .response("200", ok::<ApprovalView>(docs, "The approval after the edit, with its new digest"))
@@ -92,11 +92,11 @@ pub(in crate::openapi) fn withdraw_approval(docs: &mut SchemaGenerator) -> Opera
     let example = json!({ "reason": "the order was cancelled" });
     identified(start("withdrawApproval", "approvals", "Withdraws a held call, so that it does not run"))
         .description(Some(
-            "For the caller that the call waits for, and for whom the policies let: as shipped, the agent's owner and operators. \
-             A call that was sent cannot be withdrawn. The call ends with `APPROVAL_WITHDRAWN`.",
+            "For the caller that made the call, and for those whom the policies permit: by default, the agent's owner and operators. \
+             A call that has been sent cannot be withdrawn. A withdrawn call ends with `APPROVAL_WITHDRAWN`.",
         ))
-        .request_body(Some(body::<WithdrawalRequest>(docs, &[("cancelled", "It is not wanted any more", example)])))
-        .response("200", ok::<ApprovalView>(docs, "The approval, withdrawn"))
+        .request_body(Some(body::<WithdrawalRequest>(docs, &[("cancelled", "The call is no longer wanted", example)])))
+        .response("200", ok::<ApprovalView>(docs, "The withdrawn approval"))
 }
 
 pub(in crate::openapi) fn decide_together(docs: &mut SchemaGenerator) -> OperationBuilder {
@@ -108,13 +108,13 @@ pub(in crate::openapi) fn decide_together(docs: &mut SchemaGenerator) -> Operati
             { "approval_id": "apr_01JD0000000000000000000002", "digest": DIGEST },
         ],
     });
-    start("decideBulk", "approvals", "Takes one decision on up to 100 approvals of the same kind")
+    start("decideBulk", "approvals", "Decides up to 100 approvals of the same kind at once")
         .description(Some(
-            "Of the same kind are those of one operation that the same policies hold, with arguments of the same shape; the first \
-             one sets the measure. Each is decided and recorded by itself: the answer says which were, and why others were not.",
+            "The approvals must be of one operation, held by the same policies, with arguments of the same shape; the first one sets \
+             the standard. Each is decided and recorded separately. The response says which were decided, and why others were not.",
         ))
         .request_body(Some(body::<BulkDecisionRequest>(docs, &[("approve", "Two at once", example)])))
-        .response("200", ok::<BulkDecisionView>(docs, "What came of it"))
+        .response("200", ok::<BulkDecisionView>(docs, "The approvals that were decided, and those that were not"))
 }
 
 pub(in crate::openapi) fn list(docs: &mut SchemaGenerator) -> OperationBuilder {
@@ -126,9 +126,9 @@ pub(in crate::openapi) fn list(docs: &mut SchemaGenerator) -> OperationBuilder {
         "directives",
         "Lists grants, break-glass records, freezes, delegations and revocations",
     ))
-    .parameter(query("kind", "Only those of this kind", kind))
-    .parameter(query("state", "Only those of which something may still become, or all", state))
-    .parameter(query("order", "Which come first", order))
+    .parameter(query("kind", "Only entries of this kind", kind))
+    .parameter(query("state", "Only entries that can still change, or all", state))
+    .parameter(query("order", "Which entries come first", order))
     .response("200", ok::<EntriesPage>(docs, "A page of entries"))
 }
 
@@ -147,7 +147,7 @@ pub(in crate::openapi) fn arrange(docs: &mut SchemaGenerator) -> OperationBuilde
         ),
         (
             "break_glass",
-            "A broken glass, for somebody else to confirm",
+            "A break-glass record, for somebody else to confirm",
             json!({
                 "arrange": { "kind": "break_glass", "ticket": "INC-4711" },
                 "reason": "the store is full and orders fail", "lasts_ms": 3_600_000,
@@ -171,17 +171,17 @@ pub(in crate::openapi) fn arrange(docs: &mut SchemaGenerator) -> OperationBuilde
         ),
         (
             "revocation",
-            "No token counts any more that somebody had until now",
+            "Revokes all tokens that a person has had until now",
             json!({
                 "arrange": { "kind": "revocation", "subject": "alice" },
                 "reason": "her laptop is lost", "lasts_ms": 86_400_000,
             }),
         ),
     ];
-    start("createDirective", "directives", "Arranges a standing grant, a break-glass record, a freeze, a delegation or a revocation")
+    start("createDirective", "directives", "Creates a standing grant, a break-glass record, a freeze, a delegation or a revocation")
         .description(Some(
-            "A grant lasts at most 30 days, a break-glass record 8 hours, a freeze and a delegation 31 days, a revocation between a day \
-             and 31. A grant and a broken glass count once enough others have agreed, with `/v1/directives/{id}/acts`.",
+            "A grant lasts at most 30 days, a break-glass record 8 hours, a freeze or a delegation 31 days, a revocation between 1 and \
+             31 days. A grant or a break-glass record takes effect once enough others have agreed, with `/v1/directives/{id}/acts`.",
         ))
         .request_body(Some(body::<DirectiveRequest>(docs, &examples)))
         .response("200", ok::<DirectiveView>(docs, "The entry"))
@@ -199,13 +199,13 @@ pub(in crate::openapi) fn act(docs: &mut SchemaGenerator) -> OperationBuilder {
     let examples = [
         (
             "decide",
-            "Agree to a grant, or confirm a broken glass",
+            "Agree to a grant, or confirm a break-glass record",
             json!({ "act": "decide", "decision": "approve", "reason": "agreed with the team", "digest": DIGEST }),
         ),
-        ("end", "End it before its time", json!({ "act": "end", "reason": "the work is done" })),
+        ("end", "End it early", json!({ "act": "end", "reason": "the work is done" })),
         (
             "review",
-            "Look at a broken glass afterwards",
+            "Review a break-glass record afterwards",
             json!({ "act": "review", "note": "three calls, all of them needed" }),
         ),
     ];
@@ -215,22 +215,22 @@ pub(in crate::openapi) fn act(docs: &mut SchemaGenerator) -> OperationBuilder {
         "Decides on an entry, ends it, or reviews it afterwards",
     ))
     .request_body(Some(body::<DirectiveAct>(docs, &examples)))
-    .response("200", ok::<DirectiveView>(docs, "The entry after it"))
+    .response("200", ok::<DirectiveView>(docs, "The updated entry"))
 }
 
 pub(in crate::openapi) fn follow(docs: &mut SchemaGenerator) -> OperationBuilder {
     // The document defines it, although no response body is one.
     drop(docs.subschema_for::<ApprovalEvent>());
     let stream = events(
-        "Server-sent events from the moment of the answer's head on: `approvals`, whose data are an `ApprovalEvent`, `behind` when \
-         some were missed and everything has to be looked at again. A comment comes while nothing happens. The stream ends \
-         after a while; connect again and look at the inbox. `ended` is the last event of a token that counts no more: its \
-         data are the problem document.",
+        "Server-sent events, starting with the response headers: `approvals`, whose data is an `ApprovalEvent`, and `behind` when \
+         some were missed; reload everything then. Comments are sent while nothing happens. The stream ends at a time limit; \
+         reconnect and reload the inbox. If the caller's token becomes invalid, the last event is `ended`, with the problem \
+         document as data.",
     );
     start(
         "followApprovals",
         "directives",
-        "Follows approvals, grants and freezes, as far as the caller may see it",
+        "Follows approvals, grants and freezes that the caller may see",
     )
     .response("200", stream)
 }

@@ -13,40 +13,40 @@ use placet_engine::runs::{
 use super::{body, identified, ok, start};
 
 pub(in crate::openapi) fn open(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start("openSession", "sessions", "Opens a session of the caller on this node")
+    start("openSession", "sessions", "Opens a session for the caller on this node")
         .description(Some(
-            "A session is a run of the same id that keeps its calls with their results. A session or run that is open already is `RUN_TAKEN`.",
+            "A session is a run with the same id that keeps its calls and their results. `RUN_TAKEN` if the session or run is already open.",
         ))
         .request_body(Some(body::<OpenSession>(docs)))
         .response("200", ok::<SessionView>(docs, "The session"))
 }
 
 pub(in crate::openapi) fn get(docs: &mut SchemaGenerator) -> OperationBuilder {
-    identified(start("getSession", "sessions", "The calls of a session, with their results"))
+    identified(start("getSession", "sessions", "Lists the calls of a session, with their results"))
         .response("200", ok::<SessionView>(docs, "The session"))
 }
 
 pub(in crate::openapi) fn close(_docs: &mut SchemaGenerator) -> OperationBuilder {
-    let closed = ResponseBuilder::new().description("It is not open (any more)").build();
-    identified(start("closeSession", "sessions", "Ends a session; safe to repeat"))
+    let closed = ResponseBuilder::new().description("The session is closed").build();
+    identified(start("closeSession", "sessions", "Closes a session; safe to repeat"))
         .response("204", closed)
 }
 
 pub(in crate::openapi) fn execute(docs: &mut SchemaGenerator) -> OperationBuilder {
-    identified(start("executeInSession", "sessions", "Makes calls in a session, in order, and keeps them"))
+    identified(start("executeInSession", "sessions", "Executes calls in a session, in order, and keeps them"))
         .description(Some(
-            "A call sees what came of those before it, in the same request too. The same calls under the same `batch_id` act once.",
+            "Each call sees the results of those before it, also within a request. The same calls under the same `batch_id` take effect once.",
         ))
         .request_body(Some(body::<Batch>(docs)))
-        .response("200", ok::<SessionResults>(docs, "What became of each call, in order"))
+        .response("200", ok::<SessionResults>(docs, "The outcome of each call, in order"))
 }
 
 pub(in crate::openapi) fn simulate(docs: &mut SchemaGenerator) -> OperationBuilder {
-    identified(start("simulateInSession", "sessions", "Makes calls of which nothing is left in the session"))
+    identified(start("simulateInSession", "sessions", "Simulates calls, without keeping them in the session"))
         .description(Some(
-            "Tools that change something are called only where a model simulates them. `batch_id` is ignored: a simulation is never the call \
-             that it is of.",
+            "Tools that change something are not called, unless a model simulates them. `batch_id` is ignored: a simulation never counts as \
+             the call it simulates.",
         ))
         .request_body(Some(body::<Batch>(docs)))
-        .response("200", ok::<SessionResults>(docs, "What became of each call, in order"))
+        .response("200", ok::<SessionResults>(docs, "The outcome of each call, in order"))
 }
