@@ -274,9 +274,14 @@ async fn a_state_of_another_boot_is_believed_only_if_it_was_closed() {
     let records = filled(&config, 4).await;
     let mark = folder.path().join("trusted");
     let other_boot = |closed: bool| format!("{{\"boot_id\":\"another\",\"closed\":{closed}}}");
-    for (said, rebuilt) in
-        [(other_boot(true), false), (other_boot(false), true), ("{".to_owned(), true)]
-    {
+    // Where the system tells no boot id, nothing says that the machine has not gone down.
+    let no_boot = "{\"boot_id\":null,\"closed\":false}".to_owned();
+    for (said, rebuilt) in [
+        (other_boot(true), false),
+        (other_boot(false), true),
+        (no_boot, true),
+        ("{".to_owned(), true),
+    ] {
         fs::write(&mark, &said).unwrap();
         let (store, report) = open(&config);
         assert_eq!(was_rebuilt(&report), rebuilt, "{said}");
