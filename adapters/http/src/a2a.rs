@@ -17,6 +17,7 @@ use placet_types::{
     json::{JsonLimits, parse_strict},
 };
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     rest,
@@ -50,7 +51,8 @@ pub(crate) async fn call(
     };
     let params = json!({ "message": message, "configuration": { "returnImmediately": true } });
     let agent = Agent { target, capability, headers };
-    let sent = match agent.ask("SendMessage", &params).await {
+    let deadline = Instant::now() + Duration::from_millis(conditions.timeout_ms);
+    let sent = match agent.ask("SendMessage", &params, deadline).await {
         Ok(sent) => sent,
         Err(outcome) => return *outcome,
     };
@@ -63,7 +65,9 @@ pub(crate) async fn call(
             }
         };
     };
-    agent.ended(task.clone()).await
+    timeout_at(deadline, agent.ended(task.clone(), deadline)).await.unwrap_or_else(|_elapsed| {
+        Outcome::Unknown("the agent's task did not end in time".to_owned())
+    })
 }
 
 struct Agent<'a> {
@@ -74,7 +78,7 @@ struct Agent<'a> {
 
 impl Agent<'_> {
     /// The outcome of a task, once it has ended or needs input.
-    async fn ended(&self, mut task: Value) -> Outcome {
+    async fn ended(&self, mut task: Value, deadline: Instant) -> Outcome {
         let mut pause = PAUSE_MIN;
         loop {
             let state = task.pointer("/status/state").and_then(Value::as_str).unwrap_or_default();
@@ -102,7 +106,7 @@ impl Agent<'_> {
             };
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2).min(PAUSE_MAX);
-            match self.ask("GetTask", &json!({ "id": id })).await {
+            match self.ask("GetTask", &json!({ "id": id }), deadline).await {
                 Ok(next) => task = next,
                 // Polling changes nothing: an agent that is away for a moment is polled again, until the call's time has expired.
                 Err(outcome)
@@ -115,8 +119,13 @@ impl Agent<'_> {
         }
     }
 
-    /// One request and its result.
-    async fn ask(&self, method: &str, params: &Value) -> Result<Value, Box<Outcome>> {
+    /// One request and its result, until the deadline.
+    async fn ask(
+        &self,
+        method: &str,
+        params: &Value,
+        deadline: Instant,
+    ) -> Result<Value, Box<Outcome>> {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let mut request = Request::builder().method(Method::POST).uri(self.target.url.as_str());
         if let Some(headers) = request.headers_mut() {
@@ -126,12 +135,17 @@ impl Agent<'_> {
             let why = "the message cannot be sent".to_owned();
             Box::new(Outcome::NotExecuted(AdapterError::Refused(why)))
         })?;
-        let response = self.target.client.send(request).await.map_err(|error| {
-            Box::new(match unreached(&error) {
-                Some(error) => Outcome::NotExecuted(error),
-                None => Outcome::Unknown(error.to_string()),
-            })
-        })?;
+        let response = self
+            .target
+            .client
+            .send_within(request, deadline.saturating_duration_since(Instant::now()))
+            .await
+            .map_err(|error| {
+                Box::new(match unreached(&error) {
+                    Some(error) => Outcome::NotExecuted(error),
+                    None => Outcome::Unknown(error.to_string()),
+                })
+            })?;
         if !response.status().is_success() {
             return Err(Box::new(rest::refused(self.capability, &response)));
         }

@@ -116,21 +116,11 @@ impl Adapter for HttpAdapter {
             Ok(capability) => capability,
             Err(error) => return Outcome::NotExecuted(error),
         };
-        let limit = Duration::from_millis(conditions.timeout_ms);
         match &self.kind {
-            Kind::Rest(target) => {
-                let call = rest::call(target, capability, &dispatch, &conditions);
-                tokio::time::timeout(limit, call).await.unwrap_or_else(|_elapsed| {
-                    Outcome::Unknown("the service did not answer in time".to_owned())
-                })
-            }
-            Kind::A2a(target) => {
-                let call = a2a::call(target, capability, &dispatch, &conditions);
-                tokio::time::timeout(limit, call).await.unwrap_or_else(|_elapsed| {
-                    Outcome::Unknown("the agent's task did not end in time".to_owned())
-                })
-            }
+            Kind::Rest(target) => rest::call(target, capability, &dispatch, &conditions).await,
+            Kind::A2a(target) => a2a::call(target, capability, &dispatch, &conditions).await,
             Kind::Lm(lm) => {
+                let limit = Duration::from_millis(conditions.timeout_ms);
                 let call = lm.simulate(capability, &dispatch, &conditions);
                 // A model does nothing, so there is no effect that could be unknown.
                 tokio::time::timeout(limit, call).await.unwrap_or_else(|_elapsed| {

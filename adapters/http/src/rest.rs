@@ -4,6 +4,8 @@
 //! call, and everything else is for the contract to say. A write carries its dispatch token in `Idempotency-Key`
 //! (draft-ietf-httpapi-idempotency-key-header).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use placet_adapter::{
@@ -34,7 +36,8 @@ pub(crate) async fn call(
         Ok(request) => request,
         Err(error) => return Outcome::NotExecuted(error),
     };
-    match target.client.send(request).await {
+    let limit = Duration::from_millis(conditions.timeout_ms);
+    match target.client.send_within(request, limit).await {
         Ok(response) => outcome(capability, &response),
         Err(error) => match unreached(&error) {
             Some(error) => Outcome::NotExecuted(error),

@@ -12,7 +12,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, VoteError},
     audit::AuditKind,
-    ledger::Narrowed,
+    ledger::Replacement,
     parked::{ParkedCall, ParkedEdit},
     record::EffectRecord,
 };
@@ -226,8 +226,8 @@ impl Changed {
         };
         let mut event = audit::of_decision(AuditKind::Edited, caller, approval);
         event.decision = serde_json::to_value(&decided.decision).ok();
-        let narrowed = Narrowed { parked: &parked, proposal: &proposal, change: &change };
-        service.written(service.ledger.edit_approval(approval, narrowed, vote, event).await)
+        let replacement = Replacement { parked: &parked, proposal: &proposal, change: &change };
+        service.written(service.ledger.edit_approval(approval, replacement, vote, event).await)
     }
 }
 

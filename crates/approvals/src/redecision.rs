@@ -11,6 +11,7 @@ use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::LedgerError,
     record::EffectRecord,
+    store::StoreError,
 };
 use placet_policy::decision::{Decision, DenialKind};
 use placet_types::{approval::Requirement, ids::ApprovalId, taint::Taint};
@@ -130,10 +131,15 @@ impl Approvals {
     async fn recorded(&self, approval: &ApprovalRecord, next: Result<ApprovalRecord, LedgerError>) {
         match next {
             Ok(next) => self.decided(&next).await,
-            // Usually a decision or another node was faster.
+            // A decision, or another node, was faster.
+            Err(
+                LedgerError::Store(StoreError::Conflict)
+                | LedgerError::Vote(_)
+                | LedgerError::WrongState(_),
+            ) => {}
             Err(error) => {
                 let approval_id = &approval.approval_id;
-                tracing::info!(%error, %approval_id, "a held call was not decided again");
+                tracing::warn!(%error, %approval_id, "a held call was not decided again");
             }
         }
     }

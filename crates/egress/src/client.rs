@@ -7,6 +7,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -100,14 +101,26 @@ impl EgressClient {
     ///
     /// See [`EgressError`]; [`EgressError::nothing_was_sent`] tells a refusal from an unknown outcome.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, EgressError> {
+        self.send_within(request, self.limits().request_timeout()).await
+    }
+
+    /// As [`EgressClient::send`], with a shorter deadline: the time that is left of what the request is for.
+    ///
+    /// # Errors
+    ///
+    /// As for [`EgressClient::send`].
+    pub async fn send_within(
+        &self,
+        request: Request<Bytes>,
+        limit: Duration,
+    ) -> Result<Response<Bytes>, EgressError> {
         let (request, connection) = self.prepare(request)?;
+        let limit = limit.min(self.limits().request_timeout());
         let whole = async {
             let response = self.exchange(request).await?;
             self.read_whole(response).await
         };
-        timeout(self.limits().request_timeout(), whole)
-            .await
-            .unwrap_or_else(|_elapsed| Err(self.late(&connection)))
+        timeout(limit, whole).await.unwrap_or_else(|_elapsed| Err(late(&connection, limit)))
     }
 
     /// Sends a request and returns the response as soon as its head has arrived. The body has a limit on its bytes and
@@ -121,8 +134,9 @@ impl EgressClient {
         request: Request<Bytes>,
     ) -> Result<Response<EgressBody>, EgressError> {
         let (request, connection) = self.prepare(request)?;
-        let head = timeout(self.limits().request_timeout(), self.exchange(request)).await;
-        let response = head.unwrap_or_else(|_elapsed| Err(self.late(&connection)))?;
+        let limit = self.limits().request_timeout();
+        let head = timeout(limit, self.exchange(request)).await;
+        let response = head.unwrap_or_else(|_elapsed| Err(late(&connection, limit)))?;
         let (parts, incoming) = response.into_parts();
         let body = EgressBody::new(incoming, self.limits().stream_bytes_max, self.limits())?;
         Ok(Response::from_parts(parts, body))
@@ -217,15 +231,15 @@ impl EgressClient {
         let body = EgressBody::new(incoming, self.limits().response_bytes_max, self.limits())?;
         Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
     }
+}
 
-    /// The deadline has passed. As long as no connection was assigned, nothing can have been written.
-    fn late(&self, connection: &CaptureConnection) -> EgressError {
-        let timeout_ms = self.limits().request_timeout_ms;
-        if connection.connection_metadata().is_none() {
-            EgressError::DeadlineBeforeRequest { timeout_ms }
-        } else {
-            EgressError::DeadlineExceeded { timeout_ms }
-        }
+/// The deadline has passed. As long as no connection was assigned, nothing can have been written.
+fn late(connection: &CaptureConnection, limit: Duration) -> EgressError {
+    let timeout_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    if connection.connection_metadata().is_none() {
+        EgressError::DeadlineBeforeRequest { timeout_ms }
+    } else {
+        EgressError::DeadlineExceeded { timeout_ms }
     }
 }
 

@@ -12,7 +12,7 @@ mod settling;
 #[cfg(test)]
 mod tests;
 
-pub use edits::Narrowed;
+pub use edits::Replacement;
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -201,7 +201,7 @@ pub(super) fn get_decision(docs: &mut SchemaGenerator) -> OperationBuilder {
 
 pub(super) fn show_error(docs: &mut SchemaGenerator) -> OperationBuilder {
     let unknown = problem(docs, "No such error code").build();
-    identified(start("showError", "about", "What an error code means; a page for browsers"))
+    identified(start("showError", "about", "Shows what an error code means and what to do"))
         .response("200", ok::<ErrorDocument>(docs, "The error code and its meaning"))
         .response("404", unknown)
 }

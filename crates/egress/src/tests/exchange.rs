@@ -221,6 +221,12 @@ async fn a_deadline_without_a_connection_means_nothing_was_sent() {
     let late = client.send(get("https://tools.test/")).await.unwrap_err();
     assert_eq!(late, EgressError::DeadlineBeforeRequest { timeout_ms: 50 });
     assert!(late.nothing_was_sent());
+    // Nor is it sent where the call has less time than the contract gives a request.
+    for (limit, timeout_ms) in [(10, 10), (5_000, 50)] {
+        let limit = Duration::from_millis(limit);
+        let late = client.send_within(get("https://tools.test/"), limit).await.unwrap_err();
+        assert_eq!(late, EgressError::DeadlineBeforeRequest { timeout_ms });
+    }
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use crate::{
 
 /// What replaces a held call and what its approvers were shown.
 #[derive(Debug, Clone, Copy)]
-pub struct Narrowed<'a> {
+pub struct Replacement<'a> {
     /// The call with the new arguments; what duplicates are matched by does not change.
     pub parked: &'a ParkedCall,
     /// What approvers are shown: the request, who has to agree, and until when.
@@ -40,19 +40,19 @@ impl Ledger {
     pub async fn edit_approval(
         &self,
         approval: &ApprovalRecord,
-        narrowed: Narrowed<'_>,
+        replacement: Replacement<'_>,
         vote: Vote,
         mut event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
-        let Narrowed { parked, proposal, change } = narrowed;
+        let Replacement { parked, proposal, change } = replacement;
         let now = self.store.now();
         let record = self.waiting_effect(approval).await?;
         if record.unknown.is_some() {
             // What became of an earlier arm is found out by what is parked.
             return Err(LedgerError::WrongState("one whose call was sent before"));
         }
-        check(approval, &record, narrowed)?;
-        check_shown(approval, narrowed, &vote)?;
+        check(approval, &record, replacement)?;
+        check_shown(approval, replacement, &vote)?;
         let tenant = approval.chain.tenant().clone();
         let (parked_bytes, parked_digest) = content_of(parked)?;
         let (proposal_bytes, proposal_digest) = content_of(proposal)?;
@@ -114,7 +114,7 @@ impl Ledger {
 fn check(
     approval: &ApprovalRecord,
     record: &EffectRecord,
-    Narrowed { parked, proposal, .. }: Narrowed<'_>,
+    Replacement { parked, proposal, .. }: Replacement<'_>,
 ) -> Result<(), LedgerError> {
     let same = proposal.approval_id == approval.approval_id
         && parked.requested_digest == record.requested_digest
@@ -131,7 +131,7 @@ fn check(
 /// Checks that approvers are shown the authors and the changed masked values, and that the parked call records them.
 fn check_shown(
     approval: &ApprovalRecord,
-    Narrowed { parked, proposal, change }: Narrowed<'_>,
+    Replacement { parked, proposal, change }: Replacement<'_>,
     vote: &Vote,
 ) -> Result<(), LedgerError> {
     let editors = vote.voices().map(|voice| voice.person).filter(|_| !change.narrower);

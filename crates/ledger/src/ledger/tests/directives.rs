@@ -16,7 +16,7 @@ use crate::{
     approval::{ApprovalRecord, ApprovalState, VoteError},
     audit::AuditKind,
     directive::{DIRECTIVE_VERSION, Directive, DirectiveNote, DirectiveState},
-    ledger::{LedgerError, Narrowed},
+    ledger::{LedgerError, Replacement},
     parked::ParkedEdit,
     record::EffectState,
     store::{Store, StoreError},
@@ -86,8 +86,8 @@ pub(super) fn change(
     proposal.requirement = requirement.clone();
     proposal.expires_at = approval.expires_at;
     proposal.evidence.edited = Some(shown(approval, &editor, change));
-    let narrowing = Narrowed { parked: &parked, proposal: &proposal, change };
-    let edited = ready(world.ledger.edit_approval(approval, narrowing, editor, event()));
+    let replacement = Replacement { parked: &parked, proposal: &proposal, change };
+    let edited = ready(world.ledger.edit_approval(approval, replacement, editor, event()));
     (narrowed, edited)
 }
 
@@ -243,9 +243,9 @@ fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
         Some(EditedFrom { authors: BTreeSet::new(), ..told.clone() }),
     ] {
         proposal.evidence.edited = silent;
-        let narrowing = Narrowed { parked: &parked, proposal: &proposal, change: &right };
+        let replacement = Replacement { parked: &parked, proposal: &proposal, change: &right };
         let refused =
-            ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
+            ready(world.ledger.edit_approval(&held, replacement, yes(&held, "bob"), event()));
         assert!(matches!(refused, Err(LedgerError::EditMismatch)));
     }
     // The parked call does not say whose arguments they are, or what they changed.
@@ -257,9 +257,9 @@ fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
         Some(ParkedEdit { masked: BTreeSet::new(), ..whole }),
     ] {
         parked.edited = silent;
-        let narrowing = Narrowed { parked: &parked, proposal: &proposal, change: &right };
+        let replacement = Replacement { parked: &parked, proposal: &proposal, change: &right };
         let refused =
-            ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
+            ready(world.ledger.edit_approval(&held, replacement, yes(&held, "bob"), event()));
         assert!(matches!(refused, Err(LedgerError::EditMismatch)));
     }
     let (_, edited) =
@@ -314,9 +314,9 @@ fn an_edit_of_another_call_is_refused() {
             },
             ..proposal
         };
-        let narrowing = Narrowed { parked: &parked, proposal: &proposal, change: &less() };
+        let replacement = Replacement { parked: &parked, proposal: &proposal, change: &less() };
         let refused =
-            ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
+            ready(world.ledger.edit_approval(&held, replacement, yes(&held, "bob"), event()));
         assert!(matches!(refused, Err(LedgerError::EditMismatch)));
     }
     assert_eq!(world.approval(&held), held);
