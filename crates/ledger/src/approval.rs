@@ -413,7 +413,7 @@ impl ApprovalRecord {
         });
         next.proposal = edit.proposal;
         next.request_digest = edit.request_digest;
-        next.requirement = self.requirement.joined(edit.requirement);
+        next.ask(self.requirement.joined(edit.requirement));
         if edit.change.narrower { next.cast(vote, now) } else { Ok(next.counted()) }
     }
 

@@ -201,6 +201,7 @@ impl Requirement {
     /// Everything that this or `after` asks for, as an edit has to meet it.
     #[must_use]
     pub fn joined(&self, after: Self) -> Self {
+        let escalations = joined_escalations([self, &after]);
         let mut groups = after.groups;
         for (group, wanted) in &self.groups {
             let people = groups.entry(group.clone()).or_default();
@@ -215,18 +216,42 @@ impl Requirement {
             groups,
             quorum: self.quorum.max(after.quorum),
             deny_threshold: self.deny_threshold.min(after.deny_threshold),
-            // Escalations that happened are counted by position, so their order is kept.
-            escalations: if self.escalations.is_empty() {
-                after.escalations
-            } else {
-                self.escalations.clone()
-            },
+            escalations,
             fresh_auth_ms: [self.fresh_auth_ms, after.fresh_auth_ms].into_iter().flatten().min(),
             once_only: self.once_only || after.once_only,
             expires_in_ms: self.expires_in_ms.min(after.expires_in_ms),
             reasons,
         }
     }
+}
+
+/// The escalations of requirements that apply together, in the order in which they are due.
+///
+/// A group stands in for another one only where it does so in every requirement that asks that one; the longest wait and the most people
+/// apply. Otherwise the escalation of one requirement would answer for another one that has none.
+fn joined_escalations(requirements: [&Requirement; 2]) -> Vec<Escalation> {
+    let mut joined: BTreeMap<&ApproverGroup, Escalation> = BTreeMap::new();
+    for escalation in requirements.iter().flat_map(|one| &one.escalations) {
+        let later = &escalation.group;
+        let may_stand_in = |group: &&ApproverGroup| {
+            let mut asking = requirements.iter().filter(|one| one.groups.contains_key(*group));
+            asking.all(|one| {
+                one.escalations
+                    .iter()
+                    .any(|other| other.group == *later && other.stands_in_for.contains(*group))
+            })
+        };
+        let one = joined
+            .entry(later)
+            .or_insert_with(|| Escalation { stands_in_for: BTreeSet::new(), ..escalation.clone() });
+        one.after_ms = one.after_ms.max(escalation.after_ms);
+        one.people = one.people.max(escalation.people);
+        one.stands_in_for.extend(escalation.stands_in_for.iter().filter(may_stand_in).cloned());
+    }
+    let mut found: Vec<Escalation> =
+        joined.into_values().filter(|one| !one.stands_in_for.is_empty()).collect();
+    found.sort_by(|a, b| (a.after_ms, &a.group).cmp(&(b.after_ms, &b.group)));
+    found
 }
 
 /// A further group that is asked if the first groups do not decide in time.

@@ -63,15 +63,19 @@ impl ApprovalRecord {
         next.lapsed.extend(lapsed.iter().copied().filter(agreed));
         let given_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
         next.expires_at = self.expires_at.min(now.plus_ms(given_ms));
-        // `escalated` counts positions: escalations already made come first, if they are still asked for. All others wait for a silence
-        // from now on.
-        let (made, later): (Vec<_>, Vec<_>) =
-            requirement.escalations.into_iter().partition(|one| self.has_made(one));
-        next.escalated = u32::try_from(made.len()).unwrap_or(u32::MAX);
-        next.requirement = Requirement { escalations: [made, later].concat(), ..requirement };
+        next.ask(requirement);
         next.reopened = next.reopened.saturating_add(1);
         next.reopened_at = Some(now);
         Some(next)
+    }
+
+    /// Replaces the requirement. `escalated` counts positions: escalations already made come first, if they are still asked for. All others
+    /// wait for a silence from now on.
+    pub(super) fn ask(&mut self, requirement: Requirement) {
+        let (made, later): (Vec<_>, Vec<_>) =
+            requirement.escalations.into_iter().partition(|one| self.has_made(one));
+        self.escalated = u32::try_from(made.len()).unwrap_or(u32::MAX);
+        self.requirement = Requirement { escalations: [made, later].concat(), ..requirement };
     }
 
     /// Whether an escalation of the new requirement was already made: to the same group, after at least as long a silence, for at least as

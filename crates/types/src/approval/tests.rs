@@ -1,6 +1,6 @@
 //! How groups of other tenants are written, and documents from before there were any.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{ApproverGroup, Requirement, Vote};
 
@@ -86,5 +86,26 @@ fn what_two_policies_ask_for_is_all_asked_for_and_said_why() {
         ]
     }));
     assert_eq!(joined, wanted);
+    assert_eq!(before.joined(joined.clone()), joined, "shown as it is counted");
+}
+
+#[test]
+fn a_group_stands_in_only_where_every_gate_that_asks_lets_it() {
+    let read = |groups: &[&str], escalations: Value| {
+        let groups: Value = groups.iter().map(|group| ((*group).to_owned(), json!(1))).collect();
+        let requirement = json!({
+            "groups": groups, "quorum": 1, "expires_in_ms": 9_000, "reasons": [], "escalations": escalations
+        });
+        serde_json::from_value::<Requirement>(requirement).unwrap()
+    };
+    let step = |after_ms: u64, group: &str, people: u32, stands_in_for: &[&str]| json!({ "after_ms": after_ms, "group": group, "people": people, "stands_in_for": stands_in_for });
+    let before =
+        read(&["a", "b"], json!([step(10, "leads", 2, &["a", "b"]), step(20, "heads", 1, &["a"])]));
+    let after =
+        read(&["a", "c"], json!([step(5, "others", 1, &["c"]), step(30, "leads", 1, &["a", "c"])]));
+    let joined = before.joined(after);
+    // `heads` is dropped, since the second gate asks `a` without it.
+    let wanted = json!([step(5, "others", 1, &["c"]), step(30, "leads", 2, &["a", "b", "c"])]);
+    assert_eq!(json!(joined.escalations), wanted);
     assert_eq!(before.joined(joined.clone()), joined, "shown as it is counted");
 }

@@ -90,20 +90,43 @@ fn a_group_that_would_stand_in_for_more_than_when_it_was_asked_waits_for_a_silen
     assert_eq!(back(|one| one.after_ms = 101).escalated, 0);
 }
 
-#[test]
-fn an_edit_that_brings_an_escalation_does_not_make_it_at_once() {
-    let asked = pending(requirement(&[("a", 1)], 1));
+/// An edit at 500 ms after which the policies ask for `requirement`.
+fn edited(asked: &ApprovalRecord, requirement: Requirement) -> ApprovalRecord {
     let shown = Digest::of(b"edited");
     let edit = Edited {
         request_digest: Digest::of(b"another request"),
         proposal: shown,
         from_parked: Digest::of(b"parked"),
-        requirement: later(&[(100, "leads")]),
+        requirement,
         change: Change { narrower: false, masked: BTreeSet::new() },
     };
     let vote = Vote { shown_digest: shown, ..yes("ann", &["a"]) };
     let edited = asked.edited(edit, vote, at(500)).unwrap();
+    assert!(edited.may_follow(Some(asked)));
+    edited
+}
+
+#[test]
+fn an_edit_that_brings_an_escalation_does_not_make_it_at_once() {
+    let asked = pending(requirement(&[("b", 1)], 1));
+    let edited = edited(&asked, later(&[(100, "leads")]));
     assert_eq!(edited.escalation_due(), Some(at(600)));
+}
+
+#[test]
+fn no_escalation_answers_for_a_gate_without_one() {
+    // Neither a gate that an edit adds nor one that it leaves behind.
+    let strict = || requirement(&[("a", 1)], 1);
+    let added = edited(&pending(later(&[(100, "leads")])), strict());
+    let left_behind = edited(&pending(strict()), later(&[(100, "leads")]));
+    let asked_already = pending(later(&[(100, "leads")])).escalate(at(100)).unwrap();
+    assert!(asks(&asked_already, "leads"));
+    for edited in [added, left_behind, edited(&asked_already, strict())] {
+        assert_eq!((edited.escalation_due(), edited.escalated), (None, 0));
+        assert!(asks(&edited, "a") && !asks(&edited, "leads"));
+        let agreed = edited.cast(yes("lea", &["leads"]), at(700));
+        assert!(agreed.is_err() || agreed.unwrap().state == ApprovalState::Pending);
+    }
 }
 
 #[test]
