@@ -58,8 +58,17 @@ impl Approvals {
                 return Err(not_counted(&VoteError::Stale));
             }
             let held = Held::read(self, &approval).await?;
-            let Some(changed) = held.changed(self, &approval, &request.args).await? else {
-                return Err(unchanged(self, caller, &approval).await);
+            let changed = match held.changed(self, &approval, &request.args).await {
+                Ok(Some(changed)) => changed,
+                Ok(None) => return Err(unchanged(self, caller, &approval).await),
+                // Another edit came between reading the approval and reading its call.
+                Err(refusal)
+                    if refusal.code == ErrorCode::ApprovalVoid
+                        && self.has_moved(&approval).await? =>
+                {
+                    continue;
+                }
+                Err(refusal) => return Err(refusal),
             };
             let next = changed.write(self, caller, &capacity, &approval, &request.reason).await?;
             // `None`: it moved between reading and writing; read it again.

@@ -183,6 +183,12 @@ impl Approvals {
         read(self.ledger.store().approval(approval_id).await)
     }
 
+    /// Whether an approval is not what it was when it was read.
+    pub(crate) async fn has_moved(&self, approval: &ApprovalRecord) -> Result<bool, Refusal> {
+        let now = self.read_approval(&approval.approval_id).await?;
+        Ok(now.is_none_or(|now| now.rev != approval.rev))
+    }
+
     /// The record under the key of an approval's call, which may be of a later call.
     pub(crate) async fn read_record(
         &self,

@@ -15,7 +15,7 @@ use crate::{
     approval::{ApprovalRecord, Edited, VoteError},
     audit::{AuditEvent, AuditKind},
     parked::ParkedCall,
-    record::EffectRecord,
+    record::{EffectRecord, EffectState},
     store::{Changes, StoreError},
 };
 
@@ -47,6 +47,10 @@ impl Ledger {
         let Replacement { parked, proposal, change } = replacement;
         let now = self.store.now();
         let record = self.waiting_effect(approval).await?;
+        if !matches!(record.state, EffectState::PendingApproval { .. }) {
+            // A last approval came first.
+            return Err(LedgerError::WrongState(record.state.name()));
+        }
         if record.unknown.is_some() {
             // What became of an earlier arm is found out by what is parked.
             return Err(LedgerError::WrongState("one whose call was sent before"));
