@@ -162,9 +162,12 @@ fn shown_body(entry: &Directive) -> DirectiveBody {
     DirectiveBody::Grant(Box::new(Grant { pattern, masked, ..grant.as_ref().clone() }))
 }
 
-/// Whether the caller may see an entry.
+/// Whether the caller may see an entry: in their own right, or because they may decide on it, such as for an absent colleague.
 pub(crate) fn may_see(service: &Approvals, caller: &VerifiedCaller, entry: &Directive) -> bool {
     may(service, caller, DirectiveActKind::View, entry).is_ok()
+        || [ReviewAction::Approve, ReviewAction::Deny]
+            .into_iter()
+            .any(|action| decides(service, caller, entry, action))
 }
 
 /// Whether policy lets the caller do this in the approval service.

@@ -32,6 +32,8 @@ use crate::{
 
 /// How long before it begins an entry can be made, in milliseconds: a year and a day.
 const AHEAD_MS_MAX: i64 = 366 * 86_400_000;
+/// How long ago an entry may begin, which then begins now: the time from typing it, or from the start of the minute.
+const PAST_MS_MAX: i64 = 120_000;
 /// The shortest duration of an entry, in milliseconds: a shorter one would end before anyone could agree.
 const LASTS_MS_MIN: u64 = 1_000;
 
@@ -80,6 +82,9 @@ pub(crate) fn window_of(
     if !(min..=max).contains(&request.lasts_ms) {
         let problem = format!("must be {min} to {max} milliseconds");
         return Err(invalid("/lasts_ms", problem));
+    }
+    if request.starts_at.is_some_and(|at| now.since_ms(at) > PAST_MS_MAX) {
+        return Err(invalid("/starts_at", "is in the past; leave it out to begin now"));
     }
     let starts_at = request.starts_at.unwrap_or(now).max(now);
     if request.starts_at.is_some_and(|at| at > now) && !may_begin_later {

@@ -88,7 +88,9 @@ impl Approvals {
                 self.recorded(approval, self.ledger.release_approval(approval, event).await).await;
             }
             Redecision::Held(requirement) => {
-                let event = event("the active policies ask other people");
+                let event = event(
+                    "the active policies ask other people, or somebody who agreed may not agree any more",
+                );
                 self.ask(approval, record, requirement, &decided.evidence.taint, event).await;
             }
             Redecision::Denied(
@@ -115,14 +117,15 @@ impl Approvals {
         let edited = !approval.edits.is_empty();
         let requirement =
             if edited { approval.requirement.joined(requirement) } else { requirement };
-        if asks_the_same(&requirement, &approval.requirement) {
+        let (policy, now) = (&self.policies().policy, self.ledger.store().now());
+        let lapsed = policy.lapsed(&approval.chain, &requirement, &approval.votes, now);
+        if asks_the_same(&requirement, &approval.requirement) && lapsed.is_subset(&approval.lapsed)
+        {
             return;
         }
         if let Some(reason) = never_again(approval, &requirement) {
             return self.void(approval, record, reason).await;
         }
-        let (policy, now) = (&self.policies().policy, self.ledger.store().now());
-        let lapsed = policy.lapsed(&approval.chain, &requirement, &approval.votes, now);
         let recounted =
             self.ledger.recount_approval(approval, requirement, &lapsed, taint, event).await;
         self.recorded(approval, recounted).await;

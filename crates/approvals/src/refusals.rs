@@ -3,7 +3,10 @@
 //! Owns the words, and the check of a reason, which every decision needs.
 
 use placet_ledger::{approval::VoteError, ledger::LedgerError, refusal::ledger_refusal};
-use placet_types::error::{ErrorCode, Problem, Refusal};
+use placet_types::{
+    error::{ErrorCode, Problem, Refusal},
+    text::is_hidden,
+};
 
 /// The longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 2_000;
@@ -68,9 +71,10 @@ pub(crate) fn gone() -> Refusal {
 
 /// Refuses a decision whose reason is missing or too long.
 pub(crate) fn check_reason(reason: &str, pointer: &str) -> Result<(), Refusal> {
-    if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
-        let problem = format!("must be 1 to {REASON_BYTES_MAX} bytes of text");
-        return Err(refused("a decision needs a reason", pointer, problem));
+    let is_blank = reason.chars().all(|c| c.is_whitespace() || is_hidden(c));
+    if is_blank || reason.len() > REASON_BYTES_MAX {
+        let problem = format!("must be 1 to {REASON_BYTES_MAX} bytes of visible text");
+        return Err(refused("the reason is missing or too long", pointer, problem));
     }
     Ok(())
 }

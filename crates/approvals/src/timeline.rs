@@ -11,7 +11,7 @@ use serde_json::Value;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::ApprovalRecord,
-    audit::{AuditEvent, Subject},
+    audit::{AuditEvent, AuditKind, Subject},
     log::{AuditLog, LogEntry},
     record::EffectRecord,
     refusal::lookup_refusal,
@@ -145,11 +145,23 @@ pub async fn first_at(
     Ok(low)
 }
 
+/// Whether an event happened by itself, as time passed or policies changed: its chain is then that of the call.
+fn is_of_no_person(event: &AuditEvent) -> bool {
+    let has_run_out =
+        matches!(event.code, Some(ErrorCode::ApprovalExpired | ErrorCode::ApprovalVoid));
+    event.kind == AuditKind::Escalated
+        || (event.kind == AuditKind::ApprovalEnded && has_run_out)
+        // There is a note only where people are asked again.
+        || (event.kind == AuditKind::Held && event.note.is_some())
+}
+
 fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TimelineStep {
     let kind = serde_json::to_value(event.kind).ok();
-    let by = event.chain.as_ref().map(|chain| match &chain.on_behalf_of {
-        Some(user) => format!("{} for {}", chain.actor.id, user.id),
-        None => chain.actor.id.to_string(),
+    let by = event.chain.as_ref().filter(|_| !is_of_no_person(&event)).map(|chain| {
+        match &chain.on_behalf_of {
+            Some(user) => format!("{} for {}", chain.actor.id, user.id),
+            None => chain.actor.id.to_string(),
+        }
     });
     let mut digests: BTreeMap<String, Digest> = event.digests;
     digests.retain(|_, digest| *digest != Digest::of(b""));

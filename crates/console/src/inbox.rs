@@ -273,7 +273,9 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
             td data-label=(if wanted.is_waiting() { "Agreed" } else { "Ended" }) {
                 @if wanted.is_waiting() {
                     @for group in &item.progress { (charts::progress(group)) }
-                    @if item.progress.is_empty() { (words::people(approval.requirement.quorum)) " needed" }
+                    @if item.progress.iter().all(|group| group.wanted < approval.requirement.quorum) {
+                        span.small { (words::people(approval.requirement.quorum)) " in all" }
+                    }
                 } @else {
                     (words::state(&approval.state))
                     @if let Some(reason) = &approval.void_reason { " " span.small.soft { (visible(reason)) } }

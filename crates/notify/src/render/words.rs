@@ -34,7 +34,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
 const fn headline(kind: NoticeKind) -> &'static str {
     match kind {
         NoticeKind::Held => "Approval wanted",
-        NoticeKind::Edited => "Approval wanted, for narrower arguments",
+        NoticeKind::Edited => "Approval wanted, for edited arguments",
         NoticeKind::Voted => "One more decision",
         NoticeKind::Escalated => "Approval wanted, others are silent",
         NoticeKind::Expiring => "Approval ends soon",

@@ -130,7 +130,7 @@ fn waiting(item: &InboxItem) -> [String; 9] {
         format!("{}{edited}", words::state(&approval.state)),
         approval.capability_id.tool_name(),
         words::chain(&approval.principal_chain),
-        words::progress(&item.progress),
+        words::progress(&item.progress, item.approval.requirement.quorum),
         format!("{} min", waits.max(0)),
         times::from_now(approval.expires_at),
         item.summary.clone(),

@@ -208,7 +208,10 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
         format!("  freeze    in force until {}{}", freeze.until, name.unwrap_or_default())
     }));
     let so_far = if is_open { "so far" } else { "agreed" };
-    lines.push(format!("  {so_far}    {}", words::progress(&standing.progress)));
+    lines.push(format!(
+        "  {so_far}    {}",
+        words::progress(&standing.progress, approval.requirement.quorum)
+    ));
     if let Some(next) = &standing.next_escalation {
         lines.push(format!(
             "  then      `{}` is asked {} ({})",

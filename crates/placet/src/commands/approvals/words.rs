@@ -11,13 +11,15 @@ pub(in crate::commands) fn chain(chain: &PrincipalChain) -> String {
     chain.on_behalf_of.as_ref().map_or(actor.clone(), |user| format!("{actor} for {}", user.id))
 }
 
-/// The progress of each group.
-pub(super) fn progress(groups: &[GroupProgress]) -> String {
+/// The progress of each group, and the number of people in all where the groups alone do not say it.
+pub(super) fn progress(groups: &[GroupProgress], quorum: u32) -> String {
+    let in_all = groups.iter().all(|group| group.wanted < quorum);
     let groups = groups.iter().map(|group| {
         let instead = if group.escalated { " (asked instead)" } else { "" };
         format!("{} {}/{}{instead}", group.group, group.agreed, group.wanted)
     });
-    groups.collect::<Vec<_>>().join(", ")
+    let in_all = in_all.then(|| format!("{quorum} people in all"));
+    groups.chain(in_all).collect::<Vec<_>>().join(", ")
 }
 
 /// The state of an approval in words.
