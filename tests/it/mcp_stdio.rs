@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    harness::{npm, scripted::Scripted, setup::Setup, until, watcher, within},
+    harness::{client::text, npm, scripted::Scripted, setup::Setup, until, watcher, within},
     mcp_clients::{MODES, Sdk},
     program,
     real_clients::{Cancelled, Inspector, World},
@@ -343,6 +343,71 @@ async fn tells_its_steps(client: &mut Raw, id: u64, call: (&str, Value), steps: 
     let of = f64::from(steps);
     let step = |done| json!({ "progressToken": "mine", "progress": f64::from(done), "total": of });
     assert_eq!(told, (1..=steps).map(step).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_result_says_what_became_of_its_call_whatever_the_server_answers() {
+    let setup = Setup::new();
+    let peer = workspace::root().join("adapters/mcp/src/tests/peer.py").display().to_string();
+    let wrap = |mode: &str| {
+        let mut words = Command::new(program::placet());
+        words.env("PLACET_HOME", setup.path("home")).current_dir(setup.path("data"));
+        words.args(["wrap", "--name", &mode.replace('_', "-"), "--mode", mode, "--"]);
+        words.args(["python3", "-u", &peer, "lies"]);
+        words
+    };
+    let mut reads = Raw::start(&mut wrap("read_only"));
+    reads.begins().await;
+    let _engine = Background::of(&setup.path("home/placet-data"));
+    let begins = |answer: &Value, how: &str| {
+        let said = text(&answer["result"]["content"][0], "text");
+        assert!(said.starts_with(how), "{answer:#}");
+    };
+    let call = |answer: &Value| answer["result"]["_meta"]["io.placet/call"].clone();
+    // A read without an answer, and one with an answer of another kind.
+    for (id, tool) in [(1, "die"), (2, "other_kind")] {
+        let failed = reads.calls(id, tool, json!({})).await;
+        begins(&failed, "ADAPTER_FAILED: the tool gave no usable answer");
+        assert_eq!(failed["result"]["isError"], true);
+        assert_eq!(call(&failed)["error"]["error_code"], "ADAPTER_FAILED", "{failed:#}");
+    }
+    let mut writes = Raw::start(&mut wrap("local_write"));
+    writes.begins().await;
+    // Clients would take these for failed calls, and call again.
+    let large = json!({ "bytes": 5_000_000 });
+    for (id, tool, args, then) in [
+        (1, "misfit", json!({}), "paid"),
+        (2, "big", json!({ "bytes": 10 }), "xxxxxxxxxx"),
+        (3, "big", large.clone(), "[result withheld"),
+    ] {
+        let done = writes.calls(id, tool, args).await;
+        begins(&done, "The call WAS executed");
+        assert_eq!(done["result"]["isError"], true);
+        assert!(done["result"].get("structuredContent").is_none(), "{done:#}");
+        assert!(text(&done["result"]["content"][1], "text").starts_with(then), "{done:#}");
+        assert_eq!(call(&done)["status"], "succeeded", "{done:#}");
+    }
+    let fits = writes.calls(4, "both", large).await;
+    assert_eq!(fits["result"]["structuredContent"], json!({ "n": 1 }), "{fits:#}");
+    assert_eq!(fits["result"]["isError"], false);
+    let failed = writes.calls(5, "fail", json!({})).await;
+    begins(&failed, "no such row");
+    assert_eq!(call(&failed)["error"]["error_code"], "ADAPTER_FAILED", "{failed:#}");
+    // A request whose parameters cannot be read is none of an unknown method.
+    for (id, method, params) in [
+        (6, "tools/call", json!({ "name": "fail", "arguments": "{}" })),
+        (7, "tools/call", json!({ "arguments": {} })),
+        (8, "resources/read", json!({})),
+    ] {
+        let refused = writes.asks(id, method, params).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused:#}");
+        assert!(text(&refused["error"], "message").contains(method), "{refused:#}");
+    }
+    let unknown = writes.asks(9, "tools/burn", json!({})).await;
+    assert_eq!(unknown["error"]["code"], -32601, "{unknown:#}");
+    for client in [reads, writes] {
+        assert_eq!(client.ends().await, Some(0));
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The result of a tool as the engine keeps it.
 //!
-//! Owns the form `{"content": […], "structured": …, "notes": […]}`, its limits, and the sources it names. Invariant: an answer
+//! Owns the form `{"content": […], "structured": …, "notes": […]}`, its limits, and the sources it names. Where the result does not fit
+//! the schema that its tool declares, `conforms` is false. Invariant: an answer
 //! that cannot be kept does not change what is known about the call: it is replaced by a note that says so.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
@@ -35,18 +36,22 @@ pub(crate) struct Keeping<'a> {
 pub(crate) fn of_result(result: &CallToolResult, keeping: Keeping<'_>) -> Answer {
     let citations = result.content.iter().filter_map(citation).take(CITATIONS_MAX).collect();
     let failed = result.is_error == Some(true);
-    let mut notes = if failed { Vec::new() } else { schema_notes(result, keeping.output_schema) };
+    let misfit = keeping.output_schema.filter(|_| !failed).and_then(|one| misfit(result, one));
+    let mut notes: Vec<String> = misfit.map(str::to_owned).into_iter().collect();
     let cost_cents = cost_of(result).unwrap_or_else(|note| {
         notes.push(note);
         None
     });
     let whole = output(Some(&result.content), result.structured_content.as_ref(), &notes);
-    let output = match keep(&whole, keeping.bytes_max) {
+    let mut output = match keep(&whole, keeping.bytes_max) {
         Ok(kept) => kept,
         Err(why) => {
             without_content(result, notes, keeping.bytes_max).unwrap_or_else(|| withheld(&why))
         }
     };
+    if let (Some(_), Some(fields)) = (misfit, output.as_object_mut()) {
+        fields.insert("conforms".to_owned(), Value::Bool(false));
+    }
     Answer { output, citations, mutations: Vec::new(), cost_cents }
 }
 
@@ -135,14 +140,14 @@ fn cost_of(result: &CallToolResult) -> Result<Option<u64>, String> {
     }
 }
 
-fn schema_notes(result: &CallToolResult, schema: Option<&ArgumentSchema>) -> Vec<String> {
-    let Some(schema) = schema else { return Vec::new() };
+/// Why a result does not have the form that its tool declares.
+fn misfit(result: &CallToolResult, schema: &ArgumentSchema) -> Option<&'static str> {
     match &result.structured_content {
-        None => vec!["the contract declares structured output, the server sent none".to_owned()],
-        Some(structured) if schema.validate(structured).is_err() => {
-            vec!["the structured output does not match the schema in the contract".to_owned()]
-        }
-        Some(_) => Vec::new(),
+        None => Some("the contract declares structured output, the server sent none"),
+        Some(structured) => schema
+            .validate(structured)
+            .is_err()
+            .then_some("the structured output does not match the schema in the contract"),
     }
 }
 

@@ -5,8 +5,13 @@
 
 use rmcp::{
     ErrorData,
-    model::{CallToolResult, ContentBlock, MetaObject},
+    model::{
+        CallToolRequestParams, CallToolResult, CompleteRequestParams, ContentBlock, CustomRequest,
+        ErrorCode as RpcCode, GetPromptRequestParams, GetTaskParams, MetaObject,
+        ReadResourceRequestParams,
+    },
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use placet_engine::{
@@ -21,6 +26,12 @@ use placet_types::{
 
 use crate::{meta::CALL, tools::AWAIT};
 
+/// What comes before a result that does not have the form that its tool declares.
+const DONE: &str = "The call WAS executed and succeeded: do not repeat it. Its result does not have the form that the tool declares, so it is given as text.";
+
+/// The most characters that are said of what is wrong with parameters, which may quote them.
+const FAULT_CHARS_MAX: usize = 256;
+
 /// The tool that a result belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Of<'a> {
@@ -31,7 +42,7 @@ pub(crate) struct Of<'a> {
 
 impl Of<'_> {
     /// Whether the tool declares an output schema. Clients then reject any other structured content, so Placet's own statements go into
-    /// `_meta` and the text. Asks the engine only where Placet states something: not for a tool's own result.
+    /// `_meta` and the text.
     fn declares_output(self) -> bool {
         self.tool != AWAIT && self.engine.declares_output(self.caller, self.tool)
     }
@@ -43,7 +54,7 @@ impl Of<'_> {
 /// A protocol error for a tool that does not exist, or that this caller may not use: both alike.
 pub(crate) fn result_of(answer: &Answer, of: Of<'_>) -> Result<CallToolResult, ErrorData> {
     match answer {
-        Answer::Finished(result) => Ok(finished(result)),
+        Answer::Finished(result) => Ok(finished(result, of)),
         Answer::Held(held) => Ok(pending(&awaited(held), &held.result, of)),
         Answer::InProgress(result) => {
             Ok(pending("The call is being executed and has not ended yet.", result, of))
@@ -59,6 +70,27 @@ pub(crate) fn result_of(answer: &Answer, of: Of<'_>) -> Result<CallToolResult, E
 pub(crate) fn unknown_tool(name: &str) -> ErrorData {
     let shown: String = name.chars().take(128).collect();
     ErrorData::invalid_params(format!("unknown tool: {shown}"), None)
+}
+
+/// The error for a request that the SDK knows only as one of an unknown method: it falls back to that for one whose parameters it cannot
+/// read.
+pub(crate) fn unreadable(request: CustomRequest) -> ErrorData {
+    let CustomRequest { method, params, .. } = request;
+    let params = params.unwrap_or_default();
+    let fault = match method.as_str() {
+        "tools/call" => fault_of::<CallToolRequestParams>(params),
+        "resources/read" => fault_of::<ReadResourceRequestParams>(params),
+        "prompts/get" => fault_of::<GetPromptRequestParams>(params),
+        "completion/complete" => fault_of::<CompleteRequestParams>(params),
+        "tasks/get" | "tasks/cancel" | "tasks/update" => fault_of::<GetTaskParams>(params),
+        _ => return ErrorData::new(RpcCode::METHOD_NOT_FOUND, method, None),
+    };
+    let fault: String = fault.unwrap_or_default().chars().take(FAULT_CHARS_MAX).collect();
+    ErrorData::invalid_params(format!("the parameters of `{method}` are not valid: {fault}"), None)
+}
+
+fn fault_of<T: DeserializeOwned>(params: Value) -> Option<String> {
+    serde_json::from_value::<T>(params).err().map(|error| error.to_string())
 }
 
 /// Who is awaited, in a sentence.
@@ -78,11 +110,22 @@ pub(crate) fn awaited(held: &Held) -> String {
 }
 
 /// A call that was executed: the tool's output, in the form that an MCP server gave it, if one did.
-fn finished(result: &ToolResultEnvelope) -> CallToolResult {
-    let (content, structured) = told(&result.output);
+fn finished(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
+    let has_failed = result.status != ResultStatus::Succeeded;
+    if has_failed && result.output.is_null() {
+        return refusal(result, of);
+    }
+    let (mut content, structured) = told(&result.output);
+    let conforms = result.output.get("conforms").is_none_or(|conforms| conforms == true);
+    let fits = has_failed || (structured.is_some() && conforms) || !of.declares_output();
+    if !fits {
+        // A client would take such a result for a call that failed, and call again.
+        content.extend(structured.as_ref().map(|said| ContentBlock::text(said.to_string())));
+        content.insert(0, ContentBlock::text(DONE));
+    }
     let mut said = CallToolResult::success(content);
-    said.structured_content = structured;
-    said.is_error = Some(result.status != ResultStatus::Succeeded);
+    said.structured_content = structured.filter(|_| fits);
+    said.is_error = Some(has_failed || !fits);
     said.meta = Some(meta_of(result));
     said
 }
@@ -108,14 +151,18 @@ fn told(output: &Value) -> (Vec<ContentBlock>, Option<Value>) {
 /// The content of an MCP server's result, as the adapter keeps it.
 fn blocks(object: &Map<String, Value>) -> Option<Vec<ContentBlock>> {
     let is_ours = object.keys().all(|key| {
-        matches!(key.as_str(), "content" | "structured" | "notes" | "error" | "withheld")
+        matches!(
+            key.as_str(),
+            "content" | "structured" | "notes" | "error" | "withheld" | "conforms"
+        )
     });
-    if !is_ours {
+    if !is_ours || object.is_empty() {
         return None;
     }
-    let mut content: Vec<ContentBlock> = match object.get("content") {
-        Some(content) => serde_json::from_value(content.clone()).ok()?,
-        None => vec![ContentBlock::text(object.get("structured")?.to_string())],
+    let mut content: Vec<ContentBlock> = match (object.get("content"), object.get("structured")) {
+        (Some(content), _) => serde_json::from_value(content.clone()).ok()?,
+        (None, Some(structured)) => vec![ContentBlock::text(structured.to_string())],
+        (None, None) => Vec::new(),
     };
     if let Some(Value::Array(notes)) = object.get("notes") {
         content.extend(notes.iter().filter_map(Value::as_str).map(ContentBlock::text));
@@ -181,13 +228,16 @@ fn envelope(result: &ToolResultEnvelope) -> Value {
 
 pub(crate) fn meta_of(result: &ToolResultEnvelope) -> MetaObject {
     let mut meta = MetaObject::new();
-    let said = json!({
+    let mut said = json!({
         "status": result.status,
         "handle": result.tool_call_id,
         "replayed": result.replayed,
         "policy_decision_id": result.policy_decision_id,
         "approval_id": result.approval_id,
     });
+    if let (Some(error), Some(fields)) = (&result.error, said.as_object_mut()) {
+        fields.insert("error".to_owned(), json!(error));
+    }
     meta.insert(CALL.to_owned(), said);
     meta
 }

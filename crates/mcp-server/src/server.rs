@@ -17,12 +17,12 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, CancelledNotificationParam,
-        CompleteRequestParams, CompleteResult, DiscoverResult, Extensions, GetPromptRequestParams,
-        GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
-        InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-        ReadResourceResponse, ServerCapabilities, ServerConfig, SubscriptionFilter,
-        UpdateTaskParams,
+        CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, DiscoverResult,
+        Extensions, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult,
+        Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+        ServerConfig, SubscriptionFilter, UpdateTaskParams,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
     transport::streamable_http_server::{
@@ -149,6 +149,10 @@ async fn check_session(
     }
     if let (true, Some(session)) = (closes, named) {
         shared.sessions.closed(session);
+        if response.status() == StatusCode::ACCEPTED {
+            // The session has ended. The SDK's own status has clients warn that it may not have.
+            *response.status_mut() = StatusCode::OK;
+        }
     }
     response
 }
@@ -296,6 +300,14 @@ impl ServerHandler for McpServer {
             return Err(results::unknown_tool(&request.name));
         }
         calls::call(&self.0, &asking, request, &context).await
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(results::unreadable(request))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {

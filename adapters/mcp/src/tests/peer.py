@@ -72,6 +72,9 @@ def page(params):
         return {"tools": tools, "nextCursor": str(start + 100)}
     if MODE == "counts":
         return {"tools": [tool("count")]}
+    if MODE == "lies":
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+        return {"tools": [tool("die"), tool("other_kind"), *(tool(name, outputSchema=schema) for name in ("misfit", "fail", "big", "both"))]}
     if MODE == "twins":
         return {"tools": [tool("a"), tool("a")]}
     if (params or {}).get("cursor") == "2":
@@ -124,6 +127,8 @@ def call(request):
         result(request, text("x" * args["bytes"]))
     elif name == "both":
         result(request, {**text("x" * args["bytes"]), "structuredContent": {"n": 1}})
+    elif name == "misfit":
+        result(request, {**text("paid"), "structuredContent": {"n": "seven"}})
     elif name == "twice":
         result(request, text("first"))
         result(request, text("second"))
