@@ -39,7 +39,7 @@ pub use definition::LiveTool;
 use alias::Alias;
 use credential::CredentialPlan;
 use feature::Feature;
-use file::{CapabilityFile, ContractFile, DedupFile, ProbeFile, TransportFile};
+use file::{CapabilityFile, ContractFile, DedupFile, HttpTarget, ProbeFile, TransportFile};
 use not_executed::NotExecuted;
 use offering::ArgumentCheck;
 use repeating::TokenPlace;
@@ -333,6 +333,12 @@ fn check_file(file: &ContractFile) -> Result<(), (String, String)> {
         && let Err((key, problem)) = process.check()
     {
         return rule(&format!("transport.process.{key}"), problem);
+    }
+    if let Some(HttpTarget { url, private_network: false }) = file.transport.http()
+        && url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"))
+    {
+        let problem = "plain http is refused: use https, or say `private_network: true` (`--private-network` of an import) for a host of your own network";
+        return rule("transport.private_network", problem.to_owned());
     }
     if let Some(injection) = &file.error_injection
         && let Err(problem) = injection.check(&file.environment)

@@ -35,6 +35,18 @@ fn a_tool_of_a_remote_server_always_reaches_a_network() {
 }
 
 #[test]
+fn plain_http_is_for_a_network_of_our_own() {
+    let fetch = json!({ "mode": "network", "effect": "none" });
+    for url in ["http://web.example/mcp", "HTTP://web.example/mcp"] {
+        let transport = json!({ "type": "mcp_http", "url": url });
+        let refused = contract(&transport, &fetch, 1).unwrap_err();
+        assert!(refused.contains("transport.private_network"), "{refused}");
+        let own = json!({ "type": "mcp_http", "url": url, "private_network": true });
+        contract(&own, &fetch, 1).unwrap();
+    }
+}
+
+#[test]
 fn every_contract_needs_a_rate_and_a_child_process_an_explicit_word() {
     let http = json!({ "type": "mcp_http", "url": "https://web.example/mcp" });
     let child = json!({ "type": "mcp_stdio", "command": "node" });

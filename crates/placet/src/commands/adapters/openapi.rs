@@ -265,7 +265,7 @@ impl Operation<'_> {
             |kind: &str| kind == "application/json" || kind.ends_with("+json") || kind == "*/*";
         let content = contents.into_iter().flatten().find(|(kind, _)| is_json(kind));
         let Some((_, content)) = content else {
-            return if is_required { Err("its body is no JSON".to_owned()) } else { Ok(()) };
+            return if contents.is_some() { Err("its body is no JSON".to_owned()) } else { Ok(()) };
         };
         let schema = content.get("schema").cloned().unwrap_or_else(|| json!({}));
         let whole = resolved(self.document, &schema)?;
