@@ -256,8 +256,7 @@ impl Secrets {
         }
     }
 
-    /// Reads every local secret once, at start, and warns of files that everybody on the machine can read. SVIDs are read when their
-    /// [`SvidKeeper`](crate::SvidKeeper) opens.
+    /// Reads every local secret once. SVIDs are read when their [`SvidKeeper`](crate::SvidKeeper) opens.
     ///
     /// # Errors
     /// [`SecretError`] for the first secret that cannot be read.
@@ -267,13 +266,19 @@ impl Secrets {
                 continue;
             }
             drop(self.get(name)?);
+        }
+        Ok(())
+    }
+
+    /// Warns of files that everybody on the machine can read.
+    pub fn warn_of_open_files(&self) {
+        for (name, entry) in self.entries.iter() {
             if let SecretSource::File(path) = &entry.source
                 && file::is_world_readable(path)
             {
                 tracing::warn!(named = %name, path = %path.display(), "everybody on this machine can read the secret");
             }
         }
-        Ok(())
     }
 }
 

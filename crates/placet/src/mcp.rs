@@ -12,7 +12,7 @@ use placet_mcp_server::ApprovalPages;
 use placet_store::notary::Notary;
 use placet_types::{
     clock::{Clock, Timestamp},
-    ids::{PrincipalId, TenantId},
+    ids::PrincipalId,
     principal::PrincipalKind,
 };
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use crate::{
     config::load::Config,
     development::{DEV_AGENT, DEV_TENANT, dev_key},
     failure::{Attempted as _, Failure},
-    notices,
+    notices, world,
 };
 
 /// How long a token of the development agent is used, and how long it lives, in milliseconds and seconds.
@@ -86,7 +86,10 @@ impl DevelopmentAgent {
     /// [`Failure`] when the key cannot be used.
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Failure> {
         let what = "the development agent has no name";
-        let tenant: TenantId = DEV_TENANT.parse().attempted(what)?;
+        let tenant = match world::tenant(config, None) {
+            Ok(only) => only,
+            Err(_several) => DEV_TENANT.parse().attempted(what)?,
+        };
         let agent: PrincipalId = DEV_AGENT.parse().attempted(what)?;
         let mut request =
             MintRequest::new(tenant, PrincipalKind::Agent, agent, config.audience.clone());

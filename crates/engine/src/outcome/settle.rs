@@ -82,9 +82,9 @@ pub(crate) fn conclude(
                 return (Outcome::Unknown(reason), unknown(subject, now));
             }
             let mut result = subject.result(ResultStatus::Failed, now);
-            let refusal =
-                Refusal::new(ErrorCode::AdapterFailed, "the tool gave no usable answer in time")
-                    .with_execution(Execution::ExecutedAndFailed);
+            let message = "the tool gave no usable answer: it is not valid, the connection ended, or the time was over; the call changes nothing, and a new one may be made";
+            let refusal = Refusal::new(ErrorCode::AdapterFailed, message)
+                .with_execution(Execution::ExecutedAndFailed);
             result.error = Some(error_of(&refusal));
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }

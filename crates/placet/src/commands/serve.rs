@@ -92,6 +92,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         running = compose::start(&config, &world, read, files) => running?,
         () = signals.next() => return Ok(Exit::Ok),
     };
+    config.secrets.warn_of_open_files();
     greet(args, &config, &world, &running, environment.program());
     let announced = announced(&config, &running).await?;
     let unused = unused(args, &config);

@@ -13,10 +13,10 @@ use crate::{
     clock::SystemClock,
     commands::times,
     config::load::{Config, ConfigArgs},
-    development::{DEV_TENANT, dev_key_here},
+    development::dev_key_here,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
-    output,
+    output, world,
 };
 
 /// The longest lifetime of a development token.
@@ -35,9 +35,9 @@ pub(crate) struct Args {
     /// The principal's name within the tenant.
     #[arg(value_name = "NAME")]
     id: PrincipalId,
-    /// The tenant.
-    #[arg(long, default_value = DEV_TENANT)]
-    tenant: TenantId,
+    /// The tenant, if the directory has several.
+    #[arg(long)]
+    tenant: Option<TenantId>,
     /// Groups of the user, in addition to those of the directory.
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
     groups: Vec<GroupId>,
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
             .because("it names issuers")
             .try_this("get a token from one of them, or set `development_tokens: true` for a loopback listener"));
     }
-    let mut request =
-        MintRequest::new(args.tenant.clone(), args.kind, args.id.clone(), config.audience.clone());
+    let tenant = world::tenant(&config, args.tenant.as_ref())?;
+    let mut request = MintRequest::new(tenant, args.kind, args.id.clone(), config.audience.clone());
     request.groups = args.groups.iter().cloned().collect();
     request.scopes = args.scopes.iter().cloned().collect();
     request.lifetime_s = args.ttl;
