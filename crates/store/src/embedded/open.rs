@@ -406,7 +406,9 @@ impl<'a> Start<'a> {
         if !is_at_hand(journal.reader().files(), base) {
             return Err(OpenError::NoGround { why, first_seq: base.first_seq });
         }
-        Ok((self.open_tree()?, Merkle::empty()))
+        let tree = self.open_tree()?;
+        tree.build(true);
+        Ok((tree, Merkle::empty()))
     }
 
     fn set_aside(&self, epoch: u64) -> Result<(), OpenError> {
@@ -506,6 +508,7 @@ pub(super) fn catch_up(
         progress.at(frame.seq);
     }
     replay.flush()?;
+    tree.build(false);
     Ok(replay.last_seq().saturating_add(1).saturating_sub(first))
 }
 

@@ -235,6 +235,27 @@ async fn what_the_state_forgot_is_noticed_at_the_next_start() {
 }
 
 #[tokio::test]
+async fn a_state_whose_building_was_cut_short_is_built_again() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let records = filled(&config, 30).await;
+    let (state, whole) = (folder.path().join("state"), folder.path().join("whole"));
+    fs::rename(&state, &whole).unwrap();
+    {
+        // In the order of the keys, as it is built; how far it goes comes last.
+        let (whole, half) = (Tree::open(&whole, 1 << 20).unwrap(), Tree::open(&state, 1 << 20));
+        let half = half.unwrap();
+        for pair in whole.walk(&[]).take(50) {
+            let (key, value) = pair.unwrap();
+            half.sled().insert(key, value).unwrap();
+        }
+    }
+    let (store, report) = open(&config);
+    assert!(was_rebuilt(&report), "{report:?}");
+    check(&store, &records).await;
+}
+
+#[tokio::test]
 async fn an_older_value_under_its_own_key_is_noticed_at_the_next_start() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
