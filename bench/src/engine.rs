@@ -35,6 +35,8 @@ use crate::{contract, http_client, mcp_client::McpClient, peer, process};
 
 /// How long a start may take: a cold disk, a busy machine.
 const START: Duration = Duration::from_secs(60);
+/// How long a start with a large ledger may take.
+const LONG: Duration = Duration::from_secs(600);
 /// As many as the highest concurrency.
 const CONNECTIONS: usize = 256;
 
@@ -266,6 +268,38 @@ impl Caller {
         }
         Ok(())
     }
+}
+
+/// How long `placet serve` takes on this data folder until it listens; it is ended then.
+pub(crate) async fn time_start(placet: &Path, folder: &Path, data: &Path) -> Result<Duration> {
+    let began = Instant::now();
+    let mut child = command(placet, folder)
+        .arg("serve")
+        .arg("--data")
+        .arg(data)
+        .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("`{}` does not start", placet.display()))?;
+    let output = child.stdout.take().context("`placet serve` has no output")?;
+    let line = timeout(LONG, BufReader::new(output).lines().next_line()).await;
+    line.context("`placet serve` hangs")??.context("`placet serve` ended")?;
+    let took = began.elapsed();
+    child.kill().await.context("`placet serve` cannot be ended")?;
+    Ok(took)
+}
+
+/// How long it takes to build the state of this data folder from its journal.
+pub(crate) async fn time_rebuild(placet: &Path, folder: &Path, data: &Path) -> Result<Duration> {
+    let began = Instant::now();
+    let mut rebuild = command(placet, folder);
+    rebuild.args(["ledger", "fsck", "--rebuild", "--data"]).arg(data).stdout(Stdio::null());
+    let ended = rebuild.status().await.context("`placet ledger` does not start")?;
+    if !ended.success() {
+        bail!("`placet ledger fsck --rebuild` failed: {ended}");
+    }
+    Ok(began.elapsed())
 }
 
 fn command(placet: &Path, folder: &Path) -> Command {

@@ -133,7 +133,7 @@ async fn measure(cli: &Cli) -> Result<()> {
     peer.stop().await?;
     let mut ledgers = Vec::new();
     for records in &cli.records {
-        ledgers.push(ledger::measure(&own, folder.path(), *records).await?);
+        ledgers.push(ledger::measure(&own, &placet, folder.path(), *records).await?);
     }
     let report = Report { machine, governed, decisions, fleets, ledgers };
     let text = if cli.json { report.json()? } else { report.text() };
