@@ -421,8 +421,14 @@ impl ApprovalRecord {
         if self.state == ApprovalState::Pending && now < self.expires_at {
             return Ok(());
         }
-        let expired = self.state == ApprovalState::Pending;
-        Err(VoteError::Late { state: if expired { "expired" } else { self.state.name() } })
+        let state = if self.state == ApprovalState::Pending {
+            "expired"
+        } else if matches!(self.state, ApprovalState::Consumed { .. }) {
+            "used for its call"
+        } else {
+            self.state.name()
+        };
+        Err(VoteError::Late { state })
     }
 
     /// Whether the record may follow `before`: the same call, the next revision, a legal move, no vote removed and none by an author of the

@@ -47,7 +47,7 @@ async fn who_cannot_decide_is_told_why_in_words() {
     assert!(twice.message.contains("decided on this approval already"), "{twice:?}");
     world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
     world.stands(&asked, "succeeded").await;
-    assert!(why("fia").await.contains("consumed already"));
+    assert!(why("fia").await.contains("used for its call already"));
     let late = world.vote("fia", &asked, VoteChoice::Approve).await.unwrap_err();
     assert!(late.message.contains("changes nothing"), "{late:?}");
 }
