@@ -34,7 +34,7 @@ const FRESH_KEYS: usize = 2_048;
 /// The maximum: then the writer itself writes them to sled.
 const FRESH_KEYS_MAX: usize = 16_384;
 /// How many keys are gathered while a state is built, and how many neighbours of them are written to sled at a time.
-const BUILT_KEYS: usize = 65_536;
+const BUILT_KEYS: usize = 200_000;
 const RUN_KEYS: usize = 128;
 /// How many keys are read at a time.
 const PAGE_KEYS: usize = 512;
@@ -183,6 +183,10 @@ impl Tree {
         self.is_building.store(builds, Ordering::Release);
     }
 
+    pub(super) fn is_being_built(&self) -> bool {
+        self.is_building.load(Ordering::Acquire)
+    }
+
     /// How far it goes.
     pub(super) fn meta(&self) -> Meta {
         self.meta.lock().clone()
@@ -244,8 +248,7 @@ impl Tree {
         self.batches.fetch_add(1, Ordering::Release);
         drop(copying);
         drop(writing);
-        let max =
-            if self.is_building.load(Ordering::Acquire) { BUILT_KEYS } else { FRESH_KEYS_MAX };
+        let max = if self.is_being_built() { BUILT_KEYS } else { FRESH_KEYS_MAX };
         if many >= max { self.give_to_sled() } else { Ok(()) }
     }
 
@@ -267,7 +270,7 @@ impl Tree {
             }
             (self.fresh.read().clone(), self.meta(), batches)
         };
-        let run = if self.is_building.load(Ordering::Acquire) { RUN_KEYS } else { usize::MAX };
+        let run = if self.is_being_built() { RUN_KEYS } else { usize::MAX };
         let mut pairs = fresh.iter().peekable();
         loop {
             let mut batch = Batch::default();
