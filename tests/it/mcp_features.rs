@@ -318,6 +318,8 @@ async fn the_agent_of_another_tenant_sees_and_reads_nothing() {
     assert_eq!(uris(&other, "/mcp/docs").await, Vec::<String>::new());
     let discovered = result(&other, "/mcp/docs", "server/discover", json!({})).await;
     assert!(discovered["capabilities"].get("resources").is_none(), "{discovered:#}");
+    // As at an address that nobody has: it says how a wrong name shows.
+    assert!(text(&discovered, "instructions").starts_with("No tool of an adapter `docs`"));
     let there = read(&other, "/mcp/docs", "test://static-text").await;
     assert_eq!(there["error"]["code"], -32602, "{there:#}");
     let nowhere = read(&other, "/mcp/nowhere", "test://static-text").await;

@@ -305,7 +305,7 @@ pub(crate) fn why_not(
     needs_fresh_auth: bool,
 ) -> String {
     if approval.state != ApprovalState::Pending {
-        return format!("it is {} already: nothing is left to decide", approval.state.name());
+        return format!("it is {} already: nothing is left to decide", approval.state.in_words());
     }
     if service.ledger.store().now() >= approval.expires_at {
         return "it has expired: nothing is left to decide".to_owned();

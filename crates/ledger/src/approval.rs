@@ -179,6 +179,20 @@ impl ApprovalState {
         }
     }
 
+    /// The state in a sentence for people.
+    #[must_use]
+    pub const fn in_words(&self) -> &'static str {
+        match self {
+            Self::Consumed { .. } => "used for its call",
+            Self::Pending
+            | Self::Approved
+            | Self::Denied
+            | Self::Expired
+            | Self::Withdrawn { .. }
+            | Self::Void { .. } => self.name(),
+        }
+    }
+
     /// Whether its call may still be sent under it: it is pending or approved.
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -421,14 +435,8 @@ impl ApprovalRecord {
         if self.state == ApprovalState::Pending && now < self.expires_at {
             return Ok(());
         }
-        let state = if self.state == ApprovalState::Pending {
-            "expired"
-        } else if matches!(self.state, ApprovalState::Consumed { .. }) {
-            "used for its call"
-        } else {
-            self.state.name()
-        };
-        Err(VoteError::Late { state })
+        let expired = self.state == ApprovalState::Pending;
+        Err(VoteError::Late { state: if expired { "expired" } else { self.state.in_words() } })
     }
 
     /// Whether the record may follow `before`: the same call, the next revision, a legal move, no vote removed and none by an author of the

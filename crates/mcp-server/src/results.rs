@@ -176,7 +176,12 @@ fn pending(why: &str, result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult
     let text = format!(
         "PENDING: {why} The call has NOT been executed yet. Do not repeat it with other arguments. To get its result call `{AWAIT}` with {{\"handle\": \"{handle}\"}}, or the same tool with the same arguments."
     );
-    with_envelope(CallToolResult::success(vec![ContentBlock::text(text)]), result, of)
+    let mut said = result.clone();
+    if let Some(error) = &mut said.error {
+        // Its own words are for clients of the HTTP API.
+        error.remediation = format!("Call `{AWAIT}` with the handle to collect the result.");
+    }
+    with_envelope(CallToolResult::success(vec![ContentBlock::text(text)]), &said, of)
 }
 
 /// A call that was refused, or whose outcome is unknown.
@@ -244,19 +249,19 @@ pub(crate) fn meta_of(result: &ToolResultEnvelope) -> MetaObject {
 
 /// The engine's refusal to accept a call at all.
 pub(crate) fn refused(refusal: &Refusal, of: Of<'_>) -> CallToolResult {
-    let text = format!(
-        "{}: {}\nWhat to do: {}",
-        refusal.code,
-        refusal.message,
+    let remediation = if of.tool == AWAIT && refusal.code == ErrorCode::NotFound {
+        "Use the `handle` of a pending result, as it was given."
+    } else {
         refusal.code.remediation()
-    );
+    };
+    let text = format!("{}: {}\nWhat to do: {remediation}", refusal.code, refusal.message);
     let said = json!({
         "status": "refused",
         "error": {
             "error_code": refusal.code,
             "message": refusal.message,
             "retryable": refusal.code.retryable(),
-            "remediation": refusal.code.remediation(),
+            "remediation": remediation,
             "execution": refusal.execution,
             "retry_after_ms": refusal.retry_after_ms,
         },

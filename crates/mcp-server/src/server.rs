@@ -180,6 +180,17 @@ impl McpServer {
     }
 }
 
+/// What a client is told that asks for one adapter, of which no tool is open to it. An adapter that is hidden from the caller and one that
+/// does not exist answer alike.
+fn none_here(shared: &Shared, asking: &Asking<'_>) -> Option<String> {
+    let adapter = asking.adapter?;
+    let tools = shared.engine.tools(&asking.caller);
+    let is_there = tools.iter().any(|tool| tool.capability_id.adapter() == adapter);
+    (!is_there).then(|| {
+        format!("No tool of an adapter `{adapter}` is open to you. Check the name at the end of the address, `/mcp/{adapter}`.")
+    })
+}
+
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
@@ -207,7 +218,9 @@ impl ServerHandler for McpServer {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let mut info = self.negotiate_initialize(&request)?;
-        features::declare(&mut info.capabilities, &self.0, &Self::asking(&context)?);
+        let asking = Self::asking(&context)?;
+        features::declare(&mut info.capabilities, &self.0, &asking);
+        info.instructions = none_here(&self.0, &asking).or(info.instructions);
         Ok(info)
     }
 
@@ -216,7 +229,9 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
         let mut info = self.get_info();
-        features::declare(&mut info.capabilities, &self.0, &Self::asking(&context)?);
+        let asking = Self::asking(&context)?;
+        features::declare(&mut info.capabilities, &self.0, &asking);
+        info.instructions = none_here(&self.0, &asking).or(info.instructions);
         Ok(DiscoverResult::from_server_info(REVISIONS.to_vec(), info))
     }
 

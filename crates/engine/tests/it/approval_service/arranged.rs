@@ -212,6 +212,17 @@ async fn limits_of_what_can_be_arranged_are_kept() {
     let later =
         world.engine.approvals().arrange(&world.person("emil").await, later).await.unwrap_err();
     assert_eq!(later.problems[0].pointer, "/starts_at");
+    // A window that is over does not become one that begins now.
+    let freeze = |ago_ms: i64| DirectiveRequest {
+        arrange: serde_json::from_value(json!({"kind": "freeze", "name": "x"})).unwrap(),
+        reason: "x".to_owned(),
+        starts_at: Some(world.now().plus_ms(-ago_ms)),
+        lasts_ms: day,
+    };
+    let dora = world.person("dora").await;
+    let over = world.engine.approvals().arrange(&dora, freeze(180_000)).await.unwrap_err();
+    assert_eq!(over.problems[0].pointer, "/starts_at");
+    world.engine.approvals().arrange(&dora, freeze(60_000)).await.unwrap();
     assert!(world.arrange("cy", json!({"kind": "freeze", "name": "x"}), day).await.is_err());
 }
 

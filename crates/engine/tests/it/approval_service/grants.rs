@@ -44,6 +44,21 @@ async fn a_grant_needs_the_people_of_the_call_and_then_lets_such_calls_pass() {
 }
 
 #[tokio::test]
+async fn a_delegate_sees_and_approves_a_grant_as_their_colleague_would() {
+    let world = world(two_groups()).await;
+    let asked = held(world.call(send("s1", "report")).await);
+    let proposed = world.grant("ben", &asked, 2).await.unwrap();
+    let leo = world.person("leo").await;
+    let seen = async || world.engine.approvals().entry(&leo, &proposed.directive_id).await;
+    assert_eq!(seen().await.unwrap_err().code, ErrorCode::NotFound);
+    let duty = json!({"kind": "delegation", "to": "leo", "groups": ["finance"]});
+    world.arrange("finn", duty, 3_600_000).await.unwrap();
+    assert!(seen().await.unwrap().standing.may_agree);
+    let active = world.agree("leo", &proposed).await.unwrap();
+    assert!(active.in_force && seen().await.is_ok());
+}
+
+#[tokio::test]
 async fn of_many_calls_at_once_no_more_pass_than_the_grant_has_uses() {
     let world = Arc::new(world(bundle()).await);
     let asked = held(world.call(plan("erase", "s0", "x")).await);

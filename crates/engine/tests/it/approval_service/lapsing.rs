@@ -60,6 +60,21 @@ async fn a_group_that_the_directory_took_away_counts_no_more_at_once() {
 }
 
 #[tokio::test]
+async fn what_counts_no_more_is_said_before_the_next_decision() {
+    let world = world(two_of_finance()).await;
+    let asked = held(world.call(send("s1", "a")).await);
+    world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
+    let later = later(&world, without_groups("finn"), two_of_finance).await;
+    later.engine.approvals().decide_all_again().await;
+    let seen = later.seen("fia", &asked).await;
+    assert_eq!(seen.approval.lapsed.into_iter().collect::<Vec<_>>(), [0]);
+    assert!(seen.standing.may_approve && !seen.standing.completes, "two more are needed");
+    let rounds = seen.approval.digest;
+    later.engine.approvals().decide_all_again().await;
+    assert_eq!(later.seen("fia", &asked).await.approval.digest, rounds, "once is enough");
+}
+
+#[tokio::test]
 async fn a_grant_counts_no_more_once_the_directory_took_away_whose_it_was() {
     let world = world(one_of_finance()).await;
     let asked = held(world.call(send("s1", "a")).await);
