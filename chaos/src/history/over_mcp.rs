@@ -11,8 +11,8 @@ use super::{
 
 /// The protocol error for a tool that does not exist, or not for this caller, as MCP defines it.
 const UNKNOWN_TOOL: i64 = -32_602;
-/// Where a result names its call and the call's state.
-const CALL: &str = "/result/_meta/io.placet~1call";
+/// Where a result, or an error, names its call and the call's state.
+const CALL: [&str; 2] = ["/result/_meta/io.placet~1call", "/error/data/io.placet~1call"];
 
 impl Reply {
     /// Reads an answer of `/mcp`. Anything but a tool's result, such as a problem document, is read as for other endpoints.
@@ -24,7 +24,7 @@ impl Reply {
         secrets: &[(String, String)],
     ) -> Self {
         let document: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-        let Some(call) = document.pointer(CALL) else {
+        let Some(call) = CALL.iter().find_map(|place| document.pointer(place)) else {
             let mut read = Self::read(request, status, body, secrets);
             if document.pointer("/error/code").and_then(Value::as_i64) == Some(UNKNOWN_TOOL) {
                 read.answer = Answer::Refused;
@@ -120,5 +120,10 @@ mod tests {
             read(json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32603}})),
             Answer::InvalidResponse
         );
+        let error = json!({"error_code": "LEDGER_UNAVAILABLE", "execution": "unknown"});
+        let data = json!({"io.placet/call": {"status": "refused", "error": error}});
+        let unanswered =
+            json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "data": data}});
+        assert_eq!(read(unanswered), Answer::Refused);
     }
 }

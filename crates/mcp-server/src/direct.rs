@@ -46,6 +46,10 @@ pub(crate) async fn answer(
     next: Next,
 ) -> Response {
     let document = request.extensions_mut().remove::<Document>();
+    let id = document.as_ref().and_then(|Document(document)| {
+        let id = document.get("id")?;
+        serde_json::from_value::<RequestId>(id.clone()).ok()
+    });
     let plain = document.and_then(|Document(document)| {
         Plain::of(&shared, &request, Arc::unwrap_or_clone(document))
     });
@@ -57,7 +61,14 @@ pub(crate) async fn answer(
             }
         }
     }
-    next.run(request).await
+    let response = next.run(request).await;
+    match id {
+        // The SDK's plain text for a request whose session or service ended before it was answered.
+        Some(id) if response.status() == StatusCode::INTERNAL_SERVER_ERROR => {
+            told(id, Err(results::unanswered()))
+        }
+        Some(_) | None => response,
+    }
 }
 
 /// A call that may be answered at once.
@@ -115,8 +126,7 @@ impl<'a> Plain<'a> {
             None => None,
         };
         let Some(begun) = waiting.begun.take() else {
-            let error = ErrorData::internal_error("the call was lost", None);
-            return Ok(told(id, Err(error)));
+            return Ok(told(id, Err(results::unanswered())));
         };
         // A step may have come with the answer.
         let is_counted = steps.is_some_and(|steps| !steps.borrow().is_empty());

@@ -21,7 +21,7 @@ use placet_engine::{
 use placet_identity::VerifiedCaller;
 use placet_types::{
     envelope::result::{ResultStatus, ToolResultEnvelope},
-    error::{ErrorCode, Refusal},
+    error::{ErrorCode, Execution, Refusal},
 };
 
 use crate::{meta::CALL, tools::AWAIT};
@@ -274,6 +274,25 @@ pub(crate) fn refused(refusal: &Refusal, of: Of<'_>) -> CallToolResult {
         result.structured_content = Some(said);
     }
     result
+}
+
+/// The error for a request that nobody is left to answer, since its session or the service ends: what became of a call is found out by
+/// repeating it.
+pub(crate) fn unanswered() -> ErrorData {
+    let code = ErrorCode::LedgerUnavailable;
+    let message = "the session or the service ended before this was answered";
+    let said = json!({
+        "status": "refused",
+        "error": {
+            "error_code": code,
+            "message": message,
+            "retryable": code.retryable(),
+            "remediation": code.remediation(),
+            "execution": Execution::Unknown,
+        },
+    });
+    let text = format!("{code}: {message}. What to do: {}", code.remediation());
+    ErrorData::internal_error(text, Some(json!({ CALL: said })))
 }
 
 /// The refusal of a malformed handle.
