@@ -86,10 +86,9 @@ impl DevelopmentAgent {
     /// [`Failure`] when the key cannot be used.
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Failure> {
         let what = "the development agent has no name";
-        let tenant = match world::tenant(config, None) {
-            Ok(only) => only,
-            Err(_several) => DEV_TENANT.parse().attempted(what)?,
-        };
+        // A directory without it takes no development token either.
+        let tenant = world::development_tenant(config)
+            .or_else(|_none| DEV_TENANT.parse().attempted(what))?;
         let agent: PrincipalId = DEV_AGENT.parse().attempted(what)?;
         let mut request =
             MintRequest::new(tenant, PrincipalKind::Agent, agent, config.audience.clone());

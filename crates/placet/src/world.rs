@@ -28,6 +28,7 @@ use placet_types::{
 
 use crate::{
     config::load::Config,
+    development::DEV_TENANT,
     failure::{Attempted as _, Failure},
     shipped,
     yaml::{self, FileProblem},
@@ -253,6 +254,18 @@ pub(crate) fn tenant(config: &Config, wanted: Option<&TenantId>) -> Result<Tenan
             None => Err(Failure::new("the directory has no tenant")),
         },
     }
+}
+
+/// The tenant of the development agent, and of development tokens that name none: the directory's only one, or the one that `placet init`
+/// names.
+///
+/// # Errors
+/// [`Failure`] when the directory has several, and not that one.
+pub(crate) fn development_tenant(config: &Config) -> Result<TenantId, Failure> {
+    tenant(config, None).or_else(|several| {
+        let named = DEV_TENANT.parse().ok();
+        named.and_then(|named| tenant(config, Some(&named)).ok()).ok_or(several)
+    })
 }
 
 /// The directory's file, checked for contradictions.

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// The principal's name within the tenant.
     #[arg(value_name = "NAME")]
     id: PrincipalId,
-    /// The tenant, if the directory has several.
+    /// The tenant [default: the only one of the directory, or `local`].
     #[arg(long)]
     tenant: Option<TenantId>,
     /// Groups of the user, in addition to those of the directory.
@@ -63,7 +63,10 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
             .because("it names issuers")
             .try_this("get a token from one of them, or set `development_tokens: true` for a loopback listener"));
     }
-    let tenant = world::tenant(&config, args.tenant.as_ref())?;
+    let tenant = match &args.tenant {
+        Some(named) => world::tenant(&config, Some(named))?,
+        None => world::development_tenant(&config)?,
+    };
     let mut request = MintRequest::new(tenant, args.kind, args.id.clone(), config.audience.clone());
     request.groups = args.groups.iter().cloned().collect();
     request.scopes = args.scopes.iter().cloned().collect();
