@@ -16,6 +16,7 @@ use crate::{
         npm,
         placet::Placet,
         setup::{Setup, plan},
+        until,
     },
     limits::with_class,
 };
@@ -224,7 +225,12 @@ async fn open_runs_are_listed_to_those_they_concern() {
     let other = setup.client(&placet, "agent", "second").await;
     assert_eq!(other.get("/v1/runs").await.ok()["runs"], json!([]));
     agent.get("/v1/runs?run_id=placet%20").await.refused(400, "VALIDATION_ERROR");
-    // What was decided about its calls, with the trace of each.
+    // What was decided about its calls, with the trace of each; the audit of a read is written a moment after its answer.
+    until("the decision is listed", || async {
+        let decided = ben.get("/v1/decisions?run=r1").await.ok();
+        decided["decisions"][0]["outcome"] == "succeeded"
+    })
+    .await;
     let decided = ben.get("/v1/decisions?run=r1").await.ok();
     let decided = decided["decisions"].as_array().unwrap();
     assert_eq!(decided.len(), 1, "{decided:#?}");
