@@ -184,7 +184,7 @@ fn a_late_vote_does_not_count() {
     for state in states().into_iter().filter(|state| *state != ApprovalState::Pending) {
         let over = ApprovalRecord { state: state.clone(), ..pending(requirement(&[], 1)) };
         let error = over.cast(yes("ann", &[]), Timestamp::from_ms(0)).unwrap_err();
-        assert_eq!(error, VoteError::Late { state: state.name() });
+        assert_eq!(error, VoteError::Late { state: state.in_words() });
     }
 }
 
