@@ -16,6 +16,9 @@ use super::writer::Submission;
 /// How long the first try waits for a lock.
 const LOCK_MIN: Duration = Duration::from_millis(250);
 
+/// The time between two questions who holds a lock.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
 /// The waiting commits.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
@@ -82,10 +85,18 @@ const HOLDERS: &str = "SELECT DISTINCT a.pid, coalesce(a.application_name, '') A
 
 /// The sessions that seem to hold a lock, for the operator.
 pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
+    // Asked twice: one that waits looks like a holder in the moment in which it is about to.
+    let before = query(HOLDERS).fetch_all(&mut *connection).await?;
+    let before: Result<Vec<i32>, _> = before.iter().map(|row| row.try_get("pid")).collect();
+    let before = before?;
+    tokio::time::sleep(ASK_AGAIN).await;
     let rows = query(HOLDERS).fetch_all(connection).await?;
     let mut named = Vec::with_capacity(rows.len());
     for row in &rows {
         let (pid, seconds): (i32, i64) = (row.try_get("pid")?, row.try_get("seconds")?);
+        if !before.contains(&pid) {
+            continue;
+        }
         let (application, state): (String, String) =
             (row.try_get("application")?, row.try_get("state")?);
         named.push(format!("process {pid} of `{application}` ({state}, for {seconds} s)"));
