@@ -271,11 +271,7 @@ fn ground(
             why: "no snapshot can be used".to_owned(),
             first_seq: base.first_seq,
         }),
-        Some(_) | None => {
-            let tree = fresh("state")?;
-            tree.build(true);
-            Ok((tree, Merkle::empty(), 0))
-        }
+        Some(_) | None => Ok((fresh("state")?, Merkle::empty(), 0)),
     }
 }
 

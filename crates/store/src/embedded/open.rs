@@ -406,9 +406,7 @@ impl<'a> Start<'a> {
         if !is_at_hand(journal.reader().files(), base) {
             return Err(OpenError::NoGround { why, first_seq: base.first_seq });
         }
-        let tree = self.open_tree()?;
-        tree.build(true);
-        Ok((tree, Merkle::empty()))
+        Ok((self.open_tree()?, Merkle::empty()))
     }
 
     fn set_aside(&self, epoch: u64) -> Result<(), OpenError> {
@@ -508,7 +506,6 @@ pub(super) fn catch_up(
         progress.at(frame.seq);
     }
     replay.flush()?;
-    tree.build(false);
     Ok(replay.last_seq().saturating_add(1).saturating_sub(first))
 }
 

@@ -25,9 +25,8 @@ use super::tree::{Tree, TreeFault};
 use crate::journal::{Frame, VisitError};
 use crate::rules::{Base, Claimants, Op, Rules, Transaction};
 
-/// After how many entries their edits are written to the state; more while it is built, since neighbours are found faster.
+/// After how many entries their edits are written to the state.
 const BATCH_ENTRIES: usize = 256;
-const BUILT_ENTRIES: usize = 8_192;
 
 /// Applies entries, in order.
 pub(super) struct Replay<'a> {
@@ -93,8 +92,7 @@ impl<'a> Replay<'a> {
         self.changes.push(Change { seq: frame.seq, ops, contents, deleted, subjects, outbox });
         self.hashes.push(frame.hash);
         self.last_seq = frame.seq;
-        let max = if self.tree.is_being_built() { BUILT_ENTRIES } else { BATCH_ENTRIES };
-        if self.changes.len() >= max { Ok(self.flush()?) } else { Ok(()) }
+        if self.changes.len() >= BATCH_ENTRIES { Ok(self.flush()?) } else { Ok(()) }
     }
 
     /// Writes the pending edits to the state.

@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -33,9 +33,6 @@ use crate::journal::medium::{Disk, Medium as _, is_refusal};
 const FRESH_KEYS: usize = 2_048;
 /// The maximum: then the writer itself writes them to sled.
 const FRESH_KEYS_MAX: usize = 16_384;
-/// How many keys are gathered while a state is built, and how many neighbours of them are written to sled at a time.
-const BUILT_KEYS: usize = 200_000;
-const RUN_KEYS: usize = 128;
 /// How many keys are read at a time.
 const PAGE_KEYS: usize = 512;
 /// How long sled may take to flush to the operating system; even the slowest disk needs less.
@@ -136,8 +133,6 @@ pub(super) struct Tree {
     /// How many of them sled has. Held while sled is written to; locked before `writing`.
     given: Mutex<u64>,
     copying: Mutex<Option<Copying>>,
-    /// Whether it is being built from the journal: one that was not finished is noticed at the next start, and built again.
-    is_building: AtomicBool,
 }
 
 /// A part of the tree to list, and where to begin.
@@ -173,18 +168,7 @@ impl Tree {
             batches: AtomicU64::new(0),
             given: Mutex::new(0),
             copying: Mutex::new(None),
-            is_building: AtomicBool::new(false),
         })
-    }
-
-    /// Begins or ends the building of the whole state. Keys are written to sled in their order meanwhile, neighbours together, and not in
-    /// one batch, which sled writes in no order: for a third of the time.
-    pub(super) fn build(&self, builds: bool) {
-        self.is_building.store(builds, Ordering::Release);
-    }
-
-    pub(super) fn is_being_built(&self) -> bool {
-        self.is_building.load(Ordering::Acquire)
     }
 
     /// How far it goes.
@@ -248,8 +232,7 @@ impl Tree {
         self.batches.fetch_add(1, Ordering::Release);
         drop(copying);
         drop(writing);
-        let max = if self.is_being_built() { BUILT_KEYS } else { FRESH_KEYS_MAX };
-        if many >= max { self.give_to_sled() } else { Ok(()) }
+        if many >= FRESH_KEYS_MAX { self.give_to_sled() } else { Ok(()) }
     }
 
     /// Writes the gathered keys to sled if there are many.
@@ -257,9 +240,8 @@ impl Tree {
         if self.fresh.read().len() >= FRESH_KEYS { self.give_to_sled() } else { Ok(()) }
     }
 
-    /// Writes the gathered keys to sled in one batch, with the tree's metadata, or in several while the tree is built. Edits go on
-    /// meanwhile, and readers see the same before, meanwhile and after: a key stays here until sled has it, and longer if it has changed
-    /// since.
+    /// Writes the gathered keys to sled in one batch, with the tree's metadata. Edits go on meanwhile, and readers see the same before,
+    /// meanwhile and after: a key stays here until sled has it, and longer if it has changed since.
     fn give_to_sled(&self) -> Result<(), TreeFault> {
         let mut given = self.given.lock();
         let (fresh, meta, batches) = {
@@ -270,25 +252,15 @@ impl Tree {
             }
             (self.fresh.read().clone(), self.meta(), batches)
         };
-        let run = if self.is_being_built() { RUN_KEYS } else { usize::MAX };
-        let mut pairs = fresh.iter().peekable();
-        loop {
-            let mut batch = Batch::default();
-            for (key, value) in pairs.by_ref().take(run) {
-                match value {
-                    Some(value) => batch.insert(key.as_slice(), value),
-                    None => batch.remove(key.as_slice()),
-                }
-            }
-            let is_last = pairs.peek().is_none();
-            if is_last {
-                batch.insert(keys::META, meta.encode(keys::META));
-            }
-            guarded(|| self.db.get()?.apply_batch(batch))?;
-            if is_last {
-                break;
+        let mut batch = Batch::default();
+        for (key, value) in &fresh {
+            match value {
+                Some(value) => batch.insert(key.as_slice(), value),
+                None => batch.remove(key.as_slice()),
             }
         }
+        batch.insert(keys::META, meta.encode(keys::META));
+        guarded(|| self.db.get()?.apply_batch(batch))?;
         self.fresh.write().retain(|key, value| fresh.get(key) != Some(value));
         *given = batches;
         Ok(())
