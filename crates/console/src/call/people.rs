@@ -101,9 +101,6 @@ pub(super) fn on_approval(detail: &ApprovalDetail) -> Markup {
                 @for group in open {
                     li { (group.group) ": " (group.agreed) " of " (group.wanted) " have agreed so far" }
                 }
-                @if standing.progress.iter().all(|group| group.wanted < detail.approval.requirement.quorum) {
-                    li { (words::people(detail.approval.requirement.quorum)) " in all" }
-                }
             }
         }
     }
