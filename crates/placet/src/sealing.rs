@@ -76,6 +76,19 @@ fn must_be_there(key: &Path, sealed: &Path) -> Result<(), Failure> {
         .try_this(format!("or, to go on under a new key, move `{}` away", sealed.display())))
 }
 
+/// Whether the key that signed the ledger can be used, or a new one may be made.
+///
+/// # Errors
+/// [`Failure`]: it is missing, or it is not a key.
+pub(crate) fn check_key(config: &Config, data: &Path) -> Result<(), Failure> {
+    let file = key_file(config, data);
+    must_be_there(&file, &sealed_folder(data))?;
+    if matches!(file.try_exists(), Ok(false)) {
+        return Ok(());
+    }
+    SealKey::open(&file).map(drop).attempted("the sealing key cannot be used")
+}
+
 fn unsealed(error: &NotaryError, data: &Path) -> Failure {
     let sealed = sealed_folder(data).display().to_string();
     let is_other = matches!(error, NotaryError::Seal(SealError::NotAfter { .. }));
@@ -85,14 +98,17 @@ fn unsealed(error: &NotaryError, data: &Path) -> Failure {
         NotaryError::Seal(SealError::NotAfter { .. }) => failure
             .try_this("the log was changed, or an old copy was put in its place: `placet audit verify` says more")
             .try_this("restore the newest copy: a ledger that forgets would execute again"),
-        NotaryError::Seal(SealError::NotSigned { .. }) => failure
+        NotaryError::Kept { source: SealError::NotSigned { .. }, .. } => failure
             .because("the checkpoints that were signed before are signed with another key")
             .try_this("put the key back that signed them")
             .try_this(format!("or, to go on under this key, move `{sealed}` away and publish the new key")),
-        NotaryError::Seal(SealError::Log { .. }) => failure
+        NotaryError::Kept { source: SealError::Log { .. }, .. } => failure
             .because("`ledger.deployment` is another name than before")
             .try_this("set it back")
             .try_this(format!("or, to go on under the new name, move `{sealed}` away")),
+        NotaryError::Kept { .. } => failure
+            .try_this("restore that file from a copy")
+            .try_this(format!("or, after comparing the log with a checkpoint from elsewhere (`placet audit verify --checkpoint`), move `{sealed}` away")),
         NotaryError::Seal(_)
         | NotaryError::Store(_)
         | NotaryError::NoEntry

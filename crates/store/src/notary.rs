@@ -37,6 +37,14 @@ pub enum NotaryError {
     /// The log does not extend what was signed before, or the checkpoint cannot be kept.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// The checkpoint that was kept last is damaged, or was signed with another key or for another log.
+    #[error("the checkpoint in `{}` cannot be used: {source}", .file.display())]
+    Kept {
+        /// Where it is kept.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: SealError,
+    },
     /// No entry records it.
     #[error("no entry of the log stands for it")]
     NoEntry,
@@ -130,11 +138,15 @@ impl Notary {
         // Read under the lock: earlier heads would be older than what another caller signs meanwhile.
         let heads = self.log.heads().await?;
         let mut sealed = Vec::with_capacity(heads.len());
-        for head in heads.into_iter().filter(|head| head.size > 0) {
+        for head in heads {
             let book = match books.remove(&head.log) {
                 Some(book) => book,
                 None => self.open(&head.log)?,
             };
+            // There is nothing to sign in an empty log, unless it was not empty before: then it has forgotten.
+            if head.size == 0 && book.last.is_none() {
+                continue;
+            }
             let (book, signed) = self.sign(book, &head).await?;
             books.insert(head.log, book);
             sealed.push(signed);
@@ -252,10 +264,11 @@ impl Notary {
 
     fn open(&self, log: &str) -> Result<Book, NotaryError> {
         let origin = self.origin(log)?;
-        let file =
-            CheckpointFile::new(self.folder.join(format!("{log}.note")), Arc::clone(&self.medium));
+        let path = self.folder.join(format!("{log}.note"));
+        let file = CheckpointFile::new(&path, Arc::clone(&self.medium));
         let note = file.load()?;
-        let sealer = Sealer::new(Arc::clone(&self.key), origin, note.as_deref())?;
+        let sealer = Sealer::new(Arc::clone(&self.key), origin, note.as_deref())
+            .map_err(|source| NotaryError::Kept { file: path, source })?;
         let last = match (sealer.last(), note) {
             (Some(last), Some(note)) => {
                 Some(Sealed { log: log.to_owned(), size: last.head.size, note })

@@ -208,6 +208,7 @@ impl Engine {
             }
             NotaryError::Store(_)
             | NotaryError::Seal(_)
+            | NotaryError::Kept { .. }
             | NotaryError::Moved
             | NotaryError::Unread { .. } => lookup_refusal(error),
         }

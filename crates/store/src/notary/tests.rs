@@ -18,7 +18,7 @@ use tempfile::tempdir;
 
 use super::{Notary, NotaryError};
 use crate::embedded::encode_entry;
-use crate::seal::{SealKey, verify_checkpoint, verify_receipt};
+use crate::seal::{SealError, SealKey, verify_checkpoint, verify_receipt};
 use crate::testing::{attempt, claim_of, moved, puts, succeeded};
 
 const AT: Timestamp = Timestamp::from_ms(1_800_000_000_000);
@@ -153,6 +153,20 @@ async fn a_store_that_cannot_be_asked_says_nothing_about_the_log() {
 }
 
 /// The entry that made a record what it is.
+#[tokio::test]
+async fn an_empty_log_beside_a_signed_checkpoint_has_forgotten() {
+    let folder = tempdir().unwrap();
+    let log = Arc::new(Growing::default());
+    assert_eq!(notary(&log, folder.path()).seal().await.unwrap(), [], "nothing to sign yet");
+    log.grow();
+    assert_eq!(notary(&log, folder.path()).seal().await.unwrap()[0].size, 1);
+    let emptied = Arc::new(Growing::default());
+    let refused = notary(&emptied, folder.path()).seal().await.unwrap_err();
+    let NotaryError::Seal(SealError::NotAfter { from: 1, to: 0, .. }) = refused else {
+        panic!("{refused}");
+    };
+}
+
 fn entry_for(record: &EffectRecord) -> LogEntry {
     let (kind, payload) = encode_entry(&mut puts(&[record])).unwrap();
     let (prev, hash) = ([0; 32], *Digest::of(&[0; 32]).as_bytes());
