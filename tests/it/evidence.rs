@@ -244,11 +244,50 @@ async fn a_log_that_is_not_what_was_signed_is_found_out_and_not_served() {
         &["WRONG"],
     );
 
+    // Nor is an empty ledger begun in the place of the one that was signed.
+    for part in ["journal", "state", "snapshots"] {
+        fs::remove_dir_all(ledger.join(part)).unwrap_or_default();
+    }
+    fs::remove_file(ledger.join("trusted")).unwrap_or_default();
+    for _ in ["the first start", "one that finds what the first has made"] {
+        setup.refuses().await.says(&["signed", "restore the newest copy"]);
+    }
+
     // A note that was changed is not taken for a checkpoint.
     let note = fs::read_to_string(&late).unwrap().replacen("\nepoch ", "\nepoch 1", 1);
     let forged = keep(&setup, "forged", &note);
     let words = ["audit", "verify", "--key", &key, "--checkpoint", &forged];
     found(&setup.configured(&words).await, &["WRONG", "signature"]);
+}
+
+#[tokio::test]
+async fn what_a_start_needs_of_the_seal_is_named_by_it_and_by_the_doctor() {
+    let setup = Setup::new();
+    let placet = setup.start().await;
+    setup.agent(&placet).await.call(&write("a.txt", "s1")).await.succeeded();
+    placet.stop().await;
+    let ledger = setup.data().join("ledger");
+    let note = fs::read_dir(ledger.join("sealed")).unwrap().next().unwrap().unwrap().path();
+    let kept = fs::read(&note).unwrap();
+    fs::write(&note, "").unwrap();
+    let name = note.file_name().unwrap().to_str().unwrap();
+    setup.refuses().await.says(&[name, "cannot be used", "restore that file"]);
+    fs::write(&note, kept).unwrap();
+    let key = ledger.join("seal.key");
+    let kept = fs::read(&key).unwrap();
+    for change in ["empty", "gone"] {
+        match change {
+            "empty" => fs::write(&key, "").unwrap(),
+            _ => fs::remove_file(&key).unwrap(),
+        }
+        setup.refuses().await.says(&["seal.key"]);
+        let ran = setup.configured(&["doctor"]).await;
+        assert!(ran.code == Some(1) && ran.out.contains("seal.key"), "{change}: {ran:?}");
+    }
+    fs::write(&key, kept).unwrap();
+    let unreadable = setup.with("telemetry", json!({ "log_filter": "info,placet=lots" }));
+    let ran = unreadable.configured(&["doctor"]).await;
+    assert!(ran.code == Some(1) && ran.out.contains("the log filter"), "{ran:?}");
 }
 
 /// A call that was under way when the process was killed, and did not happen.

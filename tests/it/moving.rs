@@ -96,8 +96,14 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     let (file, exported) = export(&there, "there.jsonl").await;
     there.configured(&["audit", "verify"]).await.ok();
     what_is_wrong_with_a_database_is_found(&database, &there).await;
+    // Nor is what was executed in the database executed again by a ledger of the same folder.
+    let alone = there.with("ledger", json!({}));
+    alone.refuses().await.says(&["node of a database", "--ledger"]);
+    assert!(!alone.data().join("ledger/journal").try_exists().unwrap());
+    let looked_at = alone.configured(&["doctor"]).await;
+    assert!(looked_at.code == Some(1) && looked_at.out.contains("node of a database"));
 
-    let back = beside(&there, Setup::new());
+    let back = beside(&alone, Setup::new());
     let imported = back.configured(&["ledger", "--json", "import", &file]).await.json();
     same_counts(&exported, &imported, &ALL[1..]);
     let placet = back.start().await;

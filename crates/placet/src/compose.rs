@@ -21,7 +21,7 @@ use placet_api::{
     listen::{Bound, bind},
     tls::TlsSettings,
 };
-use placet_egress::{Destination, Limits, PrivateRanges};
+use placet_egress::{Destination, EgressClient, Limits, PrivateRanges};
 use placet_engine::{
     engine::{Connectors, Engine, EngineParts, StartError},
     reload::Read,
@@ -30,7 +30,7 @@ use placet_identity::{Secrets, SvidKeeper, Verifier};
 use placet_ledger::ledger::Ledger;
 use placet_store::notary::Notary;
 use placet_telemetry::{
-    export::{TelemetryGuard, init},
+    export::{TelemetryGuard, check, init},
     metrics::Metrics,
 };
 use placet_types::{clock::Clock, contract::Contract};
@@ -283,15 +283,30 @@ pub(crate) fn data_folder(config: &Config) -> Result<PathBuf, Failure> {
         .attempted(format!("the data folder `{}` cannot be used", config.data.display()))
 }
 
+/// Whether the telemetry could start as it is configured.
+///
+/// # Errors
+/// [`Failure`] that says what is wrong with it.
+pub(crate) fn check_telemetry(config: &Config) -> Result<(), Failure> {
+    let egress = collector(config)?;
+    check(&config.telemetry, egress.as_ref()).attempted(NO_TELEMETRY)
+}
+
+const NO_TELEMETRY: &str = "the telemetry cannot start";
+
 fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
-    let what = "the telemetry cannot start";
+    let egress = collector(config)?;
+    init(&config.telemetry, egress.as_ref()).attempted(NO_TELEMETRY)
+}
+
+/// The client for the collector of spans.
+fn collector(config: &Config) -> Result<Option<EgressClient>, Failure> {
     // The configuration names the collector, so it may be on a private network.
     let collector = config.telemetry.otlp.iter();
     let collector =
         collector.map(|otlp| Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed));
-    let collector = collector.collect::<Result<_, _>>().attempted(what)?;
+    let collector = collector.collect::<Result<_, _>>().attempted(NO_TELEMETRY)?;
     // The listeners are not open yet; with port 0 nobody can have meant them.
     let own = [config.server.listen, config.server.admin_listen];
-    let egress = egress::client(config, collector, Limits::default(), &own, what)?;
-    init(&config.telemetry, egress.as_ref()).attempted(what)
+    egress::client(config, collector, Limits::default(), &own, NO_TELEMETRY)
 }

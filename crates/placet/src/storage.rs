@@ -44,6 +44,11 @@ pub(crate) fn journal_folder(data: &Path) -> PathBuf {
     store_folder(data).join("journal")
 }
 
+/// What this folder knows of the database that it is or was a node of.
+pub(crate) fn witness_folder(data: &Path) -> PathBuf {
+    store_folder(data).join("witness")
+}
+
 /// The folder of the console's sessions, where no database keeps them.
 fn session_folder(data: &Path) -> PathBuf {
     data.join("console").join("sessions")
@@ -107,13 +112,14 @@ pub(crate) async fn open(
         SyncObserver::new(move |entries, took| metrics.record_journal_sync(entries, took));
     match choice(config, data)? {
         Choice::Embedded => {
+            check_own(data)?;
             let embedded =
                 EmbeddedConfig { on_sync: Some(on_sync), ..embedded_config(config, data) };
             open_embedded(embedded, clock, &session_folder(data)).await
         }
         Choice::Postgres(mut postgres) => {
             postgres.on_sync = Some(on_sync);
-            postgres.witness = Some(store_folder(data).join("witness"));
+            postgres.witness = Some(witness_folder(data));
             open_postgres(*postgres).await
         }
     }
@@ -210,6 +216,22 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
 /// [`Failure`] that says so.
 pub(crate) fn check_finished(data: &Path) -> Result<(), Failure> {
     embedded::check_finished(&store_folder(data)).map_err(|error| refused(&error))
+}
+
+/// Refuses the ledger in a data folder that is or was a node of a database: what was executed there is not in it.
+///
+/// # Errors
+/// [`Failure`] that says so.
+pub(crate) fn check_own(data: &Path) -> Result<(), Failure> {
+    let witness = witness_folder(data);
+    if matches!(witness.try_exists(), Ok(false)) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("the ledger in `{}` is not used", store_folder(data).display()))
+        .because("this folder is or was a node of a database, and what was executed there since would be executed again")
+        .try_this("name the database with --ledger, or under `ledger.store`")
+        .try_this("or export the database and import it with another data folder")
+        .try_this(format!("or, if nothing was executed there, delete `{}`", witness.display())))
 }
 
 /// The same for a database. When another node is in the way or the connection was lost, `placet doctor` would find nothing.

@@ -167,6 +167,18 @@ pub fn init(
     Ok(guard)
 }
 
+/// Whether the telemetry could start with this; nothing is started.
+///
+/// # Errors
+///
+/// As [`init`].
+pub fn check(
+    config: &TelemetryConfig,
+    egress: Option<&EgressClient>,
+) -> Result<(), TelemetryError> {
+    assemble(config, otlp_exporter(config, egress)?, std::io::sink).map(drop)
+}
+
 pub(crate) fn assemble<E, W>(
     config: &TelemetryConfig,
     exporter: Option<E>,

@@ -29,7 +29,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    issuers, notices, output, storage, svids,
+    issuers, notices, output, sealing, storage, svids,
     world::{self, World},
 };
 
@@ -93,6 +93,8 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             checks.push(configuration(&config));
             checks.extend(folder::checks(&config));
             checks.push(ledger(&config).await);
+            checks.extend(failing("sealing key", sealing::check_key(&config, &config.data)));
+            checks.extend(failing("telemetry", compose::check_telemetry(&config)));
             checks.extend(contracts(&config));
             if let Ok(entries) = world::contracts(&config) {
                 checks.extend(servers::checks(&entries, &config).await);
@@ -136,6 +138,11 @@ fn print_report(check: &Check) {
     }
 }
 
+/// A check that is worth a line only if it fails.
+fn failing(about: &'static str, checked: Result<(), Failure>) -> Option<Check> {
+    checked.err().map(|failure| Check::of(about, &failure))
+}
+
 fn configuration(config: &Config) -> Check {
     let origin = config
         .origin
@@ -154,8 +161,13 @@ async fn ledger(config: &Config) -> Check {
     let about = "ledger";
     let postgres = match storage::choice(config, &config.data) {
         Ok(Choice::Embedded) => {
-            return match storage::check_finished(&config.data) {
-                Ok(()) => Check::ok(about, "in the data folder, for one process"),
+            let usable = storage::check_finished(&config.data)
+                .and_then(|()| storage::check_own(&config.data));
+            return match usable {
+                Ok(()) => Check::ok(
+                    about,
+                    "in the data folder, for one process; `placet ledger fsck` looks into it",
+                ),
                 Err(failure) => Check::of(about, &failure),
             };
         }
@@ -163,7 +175,7 @@ async fn ledger(config: &Config) -> Check {
         Err(failure) => return Check::of(about, &failure),
     };
     let found = postgres.url.to_string();
-    let witness = Some(storage::store_folder(&config.data).join("witness"));
+    let witness = Some(storage::witness_folder(&config.data));
     match inspect(&PostgresConfig { witness, ..*postgres }).await {
         Ok(Inspection { store_id: Some(_), nodes, .. }) => {
             Check::ok(about, format!("{found}: safe settings, {nodes} nodes at work"))

@@ -144,6 +144,10 @@ impl Config {
     pub(crate) fn check_listeners(&self) -> Result<(), Failure> {
         let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
         let (listen, admin) = (self.server.listen, self.server.admin_listen);
+        if listen == admin && listen.port() != 0 {
+            return Err(Failure::new(format!("`listen` and `admin_listen` are both {listen}"))
+                .try_this("give the admin listener a port of its own"));
+        }
         if !is_local(listen) && !self.identity.trusts_somebody() {
             return Err(Failure::new(format!("refused to listen on {listen} without issuers"))
                 .because(

@@ -130,6 +130,8 @@ fn a_listener_for_others_needs_issuers_and_refuses_development_tokens() {
     let admin = load("admin_listen: '[::]:7412'").unwrap();
     assert!(admin.check_listeners().unwrap_err().to_string().contains("admin listener"));
     load("admin_listen: '[::]:7412'\nadmin_open: true").unwrap().check_listeners().unwrap();
+    let twice = load("listen: 127.0.0.1:7412").unwrap().check_listeners().unwrap_err().to_string();
+    assert!(twice.contains("are both 127.0.0.1:7412"), "{twice}");
 }
 
 #[test]
