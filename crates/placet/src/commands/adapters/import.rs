@@ -208,7 +208,7 @@ pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environm
     let named = ConfigArgs { config: Some(config.to_owned()), ..ConfigArgs::default() };
     let config = Config::load(&named, environment)?;
     let (mut sources, mut exit) = (Vec::new(), Exit::Ok);
-    for server in servers::read(servers, environment)? {
+    for server in servers::read(servers, None, environment)? {
         match server {
             Ok(mut source) => {
                 pass_on(&mut source.transport, environment);
@@ -534,18 +534,12 @@ pub(super) fn clean(text: &str) -> String {
 fn sources(args: &Args, names: &Names, environment: &Environment) -> Result<Vec<Source>, Failure> {
     let mut sources = match &args.mcp_servers {
         Some(path) => {
-            let all: Result<Vec<Source>, String> =
-                servers::read(path, environment)?.into_iter().collect();
-            let all = all.attempted(format!("`{}` cannot be imported", path.display()))?;
-            let is_wanted =
-                |source: &Source| names.adapter.as_ref().is_none_or(|name| *name == source.name);
-            all.into_iter().filter(is_wanted).collect()
+            let all = servers::read(path, names.adapter.as_ref(), environment)?;
+            let all: Result<Vec<Source>, String> = all.into_iter().collect();
+            all.attempted(format!("`{}` cannot be imported", path.display()))?
         }
         None => vec![described(args, names.adapter()?.clone())?],
     };
-    if sources.is_empty() {
-        return Err(Failure::usage("the file names no server of that name"));
-    }
     if sources.len() > 1 && !names.tools.is_empty() {
         return Err(Failure::usage(
             "`--name TOOL=NAME` is for one server, and the file has several",

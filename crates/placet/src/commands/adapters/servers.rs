@@ -63,35 +63,43 @@ struct Server {
     disabled: bool,
 }
 
-/// Each server of a file, or why it cannot be expressed as a contract; `-` is standard input.
+/// Each server of a file, or the one that becomes an adapter of this name; or why it cannot be expressed as a contract. `-` is standard
+/// input.
 ///
 /// # Errors
-/// [`Failure`] when the file cannot be read.
+/// [`Failure`] when the file cannot be read, or names no such server.
 pub(crate) fn read(
     path: &Path,
+    only: Option<&AdapterName>,
     environment: &Environment,
 ) -> Result<Vec<Result<Source, String>>, Failure> {
     let what = || format!("`{}` cannot be imported", path.display());
     let text = yaml::read_input(path).attempted(what())?;
-    parse(&text, environment).attempted(what())
+    parse(&text, only, environment).attempted(what())
 }
 
-/// Each server in the text of such a file, or why it cannot be expressed as a contract.
+/// Each server in the text of such a file, or the one of that name; or why it cannot be expressed as a contract.
 ///
 /// # Errors
 /// What is wrong with it, without any of its values.
 pub(crate) fn parse(
     text: &str,
+    only: Option<&AdapterName>,
     environment: &Environment,
 ) -> Result<Vec<Result<Source, String>>, String> {
     let file: ServersFile = serde_json::from_str(text).map_err(|error| {
         format!("it is no `mcpServers` file: line {}, column {}", error.line(), error.column())
     })?;
-    let enabled = file.servers.into_iter().filter(|(_, server)| !server.disabled);
+    let is_wanted = |name: &str| {
+        only.is_none_or(|only| adapter_name(name).is_ok_and(|adapter| adapter == *only))
+    };
+    let servers = file.servers.into_iter();
+    let enabled = servers.filter(|(name, server)| !server.disabled && is_wanted(name));
     let sources: Vec<_> =
         enabled.map(|(name, server)| source(&name, server, environment)).collect();
     if sources.is_empty() {
-        return Err("it names no server that is enabled".to_owned());
+        let which = only.map(|name| format!(" as `{name}`")).unwrap_or_default();
+        return Err(format!("it names no server{which} that is enabled"));
     }
     Ok(sources)
 }
@@ -107,7 +115,8 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
     let Server { kind, command, args, env, cwd, url, headers, .. } = server;
     let (transport, credential) = match (command, url) {
         (Some(command), None) => {
-            if args.iter().any(|argument| holds_secret(argument)) {
+            let before = std::iter::once("").chain(args.iter().map(String::as_str));
+            if args.iter().zip(before).any(|(argument, before)| gives_secret(before, argument)) {
                 return Err(format!(
                     "an argument of server `{name}` looks like a secret: pass it in `env` instead"
                 ));
@@ -129,6 +138,30 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
     };
     Ok(Source { name: adapter, transport, credential, secrets: vault.secrets, notes: vault.notes })
 }
+
+/// Whether an argument looks like a secret, by itself or by the flag that it belongs to: `--password=x` or `--password x`.
+fn gives_secret(before: &str, argument: &str) -> bool {
+    let is_for_secret = |flag: &str| {
+        let flag = flag.to_ascii_lowercase();
+        let words = flag.split(['-', '_']).filter(|word| !word.is_empty());
+        let is_place = words.clone().next_back().is_some_and(|last| PLACES.contains(&last));
+        flag.starts_with('-')
+            && !flag.contains('=')
+            && !is_place
+            && (is_secret_name(&flag) || words.clone().any(|word| word == "pass"))
+    };
+    match argument.split_once('=') {
+        Some((flag, value)) if flag.starts_with('-') => {
+            holds_secret(value) || !value.is_empty() && is_for_secret(flag)
+        }
+        Some(_) | None => {
+            holds_secret(argument) || !argument.starts_with('-') && is_for_secret(before)
+        }
+    }
+}
+
+/// The last words of flags that say where a secret is, and not what it is.
+const PLACES: [&str; 5] = ["file", "path", "dir", "env", "name"];
 
 /// Lower case, dashes for everything else that is not a letter or digit.
 pub(crate) fn adapter_name(name: &str) -> Result<AdapterName, String> {

@@ -69,7 +69,7 @@ fn options(mode: ApprovalMode) -> ImportOptions {
 }
 
 fn sources(text: &str, environment: &Environment) -> Result<Vec<Source>, String> {
-    parse(text, environment)?.into_iter().collect()
+    parse(text, None, environment)?.into_iter().collect()
 }
 
 fn name(text: &str) -> CapabilityName {
@@ -309,6 +309,47 @@ fn a_servers_file_that_cannot_be_expressed_is_refused() {
     ] {
         assert!(sources(text, &environment).is_err(), "{text}");
     }
+}
+
+#[test]
+fn an_argument_that_gives_a_password_is_refused_and_one_that_says_where_it_is_is_not() {
+    let environment = Environment::of([]);
+    let read = |arguments: &[&str]| {
+        let text = json!({ "mcpServers": { "a": { "command": "x", "args": arguments } } });
+        sources(&text.to_string(), &environment)
+    };
+    for given in [
+        &["--db-password", "hunter2"][..],
+        &["-v", "--pass", "hunter2"],
+        &["--api-key=hunter2"],
+        &["--pass=hunter2"],
+        &["postgres://ana:hunter2@db.example/x"],
+    ] {
+        let refused = read(given).unwrap_err();
+        assert!(
+            refused.contains("looks like a secret") && !refused.contains("hunter2"),
+            "{refused}"
+        );
+    }
+    for harmless in [
+        &["--password-file", "/run/secret"][..],
+        &["--token-env=TOKEN", "password", "x"],
+        &["--password", "--verbose"],
+        &["--log", "key"],
+    ] {
+        assert!(read(harmless).is_ok(), "{harmless:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_named_is_read_beside_one_that_cannot_be() {
+    let environment = Environment::of([]);
+    let text = r#"{"mcpServers": {"Good One": {"command": "x"}, "bad": {}}}"#;
+    let only = |name: &str| parse(text, Some(&name.parse().unwrap()), &environment);
+    let read = only("good-one").unwrap();
+    assert!(matches!(&read[..], [Ok(source)] if source.name.as_str() == "good-one"), "{read:?}");
+    assert!(only("bad").unwrap()[0].is_err());
+    assert_eq!(only("none").unwrap_err(), "it names no server as `none` that is enabled");
 }
 
 #[test]
