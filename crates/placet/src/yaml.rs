@@ -6,7 +6,7 @@ mod words;
 
 use std::{
     fmt,
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
     path::{Path, PathBuf},
 };
@@ -71,11 +71,11 @@ impl From<FileProblem> for Failure {
 /// # Errors
 /// [`FileProblem`] when it cannot be read, is too large or is not text.
 pub(crate) fn read_text(path: &Path) -> Result<String, FileProblem> {
-    let file = File::open(path).map_err(|error| unread(path, &error))?;
-    if !file.metadata().map_err(|error| unread(path, &error))?.is_file() {
+    // Looked at before it is opened: opening a named pipe waits for a writer.
+    if !fs::metadata(path).map_err(|error| unread(path, &error))?.is_file() {
         return Err(FileProblem::of_file(path, "is not a file"));
     }
-    text_of(path, file)
+    text_of(path, File::open(path).map_err(|error| unread(path, &error))?)
 }
 
 /// The text passed to a command: from a file, a named pipe, or standard input for `-`.
@@ -214,5 +214,15 @@ mod tests {
                 .to_string()
                 .contains("cannot be read")
         );
+    }
+
+    #[test]
+    fn a_named_pipe_where_a_file_should_be_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe.yaml");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let refused = read_text(&pipe).unwrap_err().to_string();
+        assert!(refused.contains("pipe.yaml") && refused.ends_with("is not a file"), "{refused}");
     }
 }
