@@ -68,6 +68,10 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
                 }
             }
         }
+        tracing::warn!(
+            record_id = %record.record_id,
+            "the engine stops before an outcome could be recorded: it is unknown until the next start looks for it"
+        );
     });
 }
 
@@ -119,7 +123,7 @@ pub(crate) async fn give_up(
 pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
     Refusal::new(
         ErrorCode::LedgerUnavailable,
-        "the call was sent, but its outcome could not be recorded; ask again with the same key after a restart",
+        "the call was sent, but its outcome could not be recorded; ask again with the same key once the ledger can be reached",
     )
     .with_execution(Execution::Unknown)
     .with_detail(error)

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 use placet_api::documents::{BackupDocument, RecordList};
 use placet_engine::views::{RearmRequest, RecordView, ResolutionRequest, ResolvedOutcome};
 use placet_types::{error::ErrorCode, ids::RecordId};
@@ -115,11 +115,12 @@ enum Action {
 
 /// What an operator found out.
 #[derive(Debug, ClapArgs)]
+#[command(group(ArgGroup::new("found").required(true).args(["happened", "did_not_happen"])))]
 struct Resolve {
     /// The record.
     id: RecordId,
     /// The effect happened.
-    #[arg(long, conflicts_with = "did_not_happen", required_unless_present = "did_not_happen")]
+    #[arg(long)]
     happened: bool,
     /// The effect did not happen, and will not by this call.
     #[arg(long)]
