@@ -305,7 +305,7 @@ async fn a_glass_is_broken_by_two_and_reviewed_by_a_third() {
         let freeze = text.split_once("@id(\"gate-freeze\")").unwrap().1.to_owned();
         format!(
             "{}\n@id(\"gate-freeze\"){freeze}",
-            workspace::read("policies/examples/break-glass.cedar")
+            workspace::read("docs/src/examples/policies/break-glass.cedar")
         )
     };
     let approvals = Directive::with(exits, Setup::new()).await;

@@ -303,7 +303,7 @@ async fn ts_09_a_record_is_updated_only_after_it_was_read_in_the_same_run() {
     setup.bare(&["init", setup.path("new").to_str().unwrap()]).await.ok();
     let policies = setup.path("new/policies");
     fs::remove_file(policies.join("15-files.cedar")).unwrap();
-    let example = crate::workspace::read("policies/examples/read-before-write.cedar");
+    let example = crate::workspace::read("docs/src/examples/policies/read-before-write.cedar");
     fs::write(policies.join("60-own.cedar"), example).unwrap();
     let setup = setup.with("policies", json!("new/policies"));
     let (_placet, agent) = running(&setup).await;

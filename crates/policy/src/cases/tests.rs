@@ -163,7 +163,7 @@ fn cases_without_a_world_need_one() {
 /// The example next to the shipped policies: its gates replace those of the same names.
 #[test]
 fn with_the_example_a_broken_glass_opens_the_gates_of_the_modes_and_no_other() {
-    let example = include_str!("../../../../policies/examples/break-glass.cedar");
+    let example = include_str!("../../../../docs/src/examples/policies/break-glass.cedar");
     let mut opened = shipped();
     for file in &mut opened.files {
         if file.name == "20-gates.cedar" {
@@ -205,11 +205,12 @@ fn with_the_example_a_broken_glass_opens_the_gates_of_the_modes_and_no_other() {
 /// The example of a gate on what the run has done, and its cases.
 #[test]
 fn with_the_example_a_record_is_updated_only_after_it_was_read() {
-    let cases = include_str!("../../../../policies/examples/read-before-write.yaml");
+    let cases = include_str!("../../../../docs/src/examples/policies/read-before-write.yaml");
     let file = CaseFile::parse(cases).unwrap();
     let allowed = run_cases(&shipped(), None, &file).unwrap();
     let mut gated = shipped();
-    let text = include_str!("../../../../policies/examples/read-before-write.cedar").to_owned();
+    let text =
+        include_str!("../../../../docs/src/examples/policies/read-before-write.cedar").to_owned();
     gated.files.push(PolicyFile { name: "60-own.cedar".to_owned(), text });
     let outcomes = run_cases(&gated, None, &file).unwrap();
     assert_eq!(outcomes.len(), 4);

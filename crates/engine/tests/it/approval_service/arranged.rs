@@ -19,8 +19,8 @@ use crate::world::{World, bundle, finished, held, plan};
 /// The shipped policies with the gates of the example, which a broken glass opens.
 pub(super) fn breakable() -> BundleSource {
     let mut source = bundle();
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
-    let text = std::fs::read_to_string(folder.join("examples/break-glass.cedar")).unwrap();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/examples");
+    let text = std::fs::read_to_string(folder.join("policies/break-glass.cedar")).unwrap();
     for file in &mut source.files {
         if file.name == "20-gates.cedar" {
             file.text = text.clone();
