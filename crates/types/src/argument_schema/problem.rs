@@ -45,9 +45,11 @@ pub(super) fn problems(
     args: &Value,
     hidden: &BTreeSet<String>,
 ) -> Vec<Problem> {
-    let mut report = Report { source, hidden, problems: Vec::new() };
-    for error in validator.iter_errors(args) {
-        report.add(&error, 0);
+    let errors: Vec<ValidationError<'_>> = validator.iter_errors(args).collect();
+    let places = errors.iter().map(|error| error.instance_path().as_str().to_owned()).collect();
+    let mut report = Report { source, hidden, places, problems: Vec::new() };
+    for error in &errors {
+        report.add(error, 0);
     }
     if report.problems.is_empty() { unexplained() } else { report.problems }
 }
@@ -55,6 +57,8 @@ pub(super) fn problems(
 struct Report<'a> {
     source: &'a Value,
     hidden: &'a BTreeSet<String>,
+    /// Where rules are broken.
+    places: BTreeSet<String>,
     problems: Vec<Problem>,
 }
 
@@ -63,14 +67,22 @@ impl Report<'_> {
     fn add(&mut self, error: &ValidationError<'_>, nesting: usize) {
         let pointer = error.instance_path().as_str();
         match error.kind() {
-            Kind::AdditionalProperties { unexpected }
-            | Kind::UnevaluatedProperties { unexpected }
-                if self.hidden_above(pointer).is_none() =>
-            {
+            Kind::AdditionalProperties { unexpected } if self.hidden_above(pointer).is_none() => {
                 let known = self.known_properties(error);
                 for property in unexpected.iter().take(PROBLEMS_MAX) {
                     let problem = format!("`{}` is not a known property{known}", name(property));
                     self.push(&format!("{pointer}{}", token(property)), problem);
+                }
+            }
+            // Which properties other rules would know is not in one place of the schema. What breaks a rule of its own counts as unevaluated
+            // too, and is told there.
+            Kind::UnevaluatedProperties { unexpected } if self.hidden_above(pointer).is_none() => {
+                for property in unexpected.iter().take(PROBLEMS_MAX) {
+                    let place = format!("{pointer}{}", token(property));
+                    if !self.places.iter().any(|broken| is_within(broken, &place)) {
+                        let problem = format!("`{}` is not a known property", name(property));
+                        self.push(&place, problem);
+                    }
                 }
             }
             Kind::PropertyNames { error: inner } => {
@@ -159,6 +171,8 @@ pub(super) fn phrase(error: &ValidationError<'_>) -> String {
             format!("matches none of the {} allowed forms", context.len())
         }
         Kind::Not { .. } => "has a form that is excluded".to_owned(),
+        Kind::Contains => "has no item of the form that it must contain".to_owned(),
+        Kind::FalseSchema => "is not allowed".to_owned(),
         _ => clip(&error.masked_with("the value").to_string(), PROBLEM_BYTES_MAX),
     }
 }

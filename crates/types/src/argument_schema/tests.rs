@@ -26,6 +26,22 @@ fn check(schema: Value, args: Value, expected: &Expect) {
 }
 
 #[test]
+fn what_breaks_a_rule_of_its_own_is_not_called_unknown_too() {
+    let schema = json!({
+        "type": "object", "properties": { "n": { "type": "integer" } },
+        "allOf": [{ "properties": { "m": { "type": "array", "prefixItems": [{}], "items": false } } }],
+        "dependentRequired": { "n": ["m"] }, "unevaluatedProperties": false,
+    });
+    check(schema.clone(), json!({ "n": 1, "u": 1 }), &expect![[r#"
+        `m` is required
+        `/u`: `u` is not a known property
+    "#]]);
+    check(schema, json!({ "n": 1, "m": ["a", "b"] }), &expect![[r#"
+        `/m/1`: is not allowed
+    "#]]);
+}
+
+#[test]
 fn a_schema_is_shared_between_threads() {
     fn shared<T: Send + Sync + Clone + fmt::Debug>(_: &T) {}
     let schema = compile(&json!({"type": "object", "title": "s3cret"}));
@@ -117,7 +133,7 @@ fn problems_of_alternatives_name_the_closest() {
             `/action`: matches none of the 3 allowed forms
             `/action/url`: the value is not a "uri"
             `/both`: the value is valid under more than one of the schemas listed in the 'oneOf' keyword
-            `/never`: False schema does not allow the value
+            `/never`: is not allowed
             `/odd`: has a form that is excluded
             `/much_too_long`: the name of the property is not allowed
         "#]],
