@@ -323,6 +323,15 @@ pub(crate) fn why_not(
             format!("{} has decided on this already, in your place", vote.approver)
         };
     }
+    let voted = |author: &PrincipalId| {
+        approval.shown_votes().flat_map(Vote::voices).any(|voice| voice.person == author)
+    };
+    let mut authors = duties(service, caller).into_iter().map(|duty| duty.author);
+    if own.tenant.is_none()
+        && let Some(author) = authors.find(voted)
+    {
+        return format!("{author}, in whose place you decide, has decided on this already");
+    }
     if own.tenant.is_none() && approval.authors().any(|author| author == person) {
         return "you wrote these arguments: somebody else has to decide on them".to_owned();
     }

@@ -112,6 +112,10 @@ async fn a_delegate_decides_for_a_colleague_and_the_record_names_both() {
     assert!(standing.why_not.unwrap().contains("in your place"));
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
+    let by_author = held(world.call(send("s3", "c")).await);
+    world.vote("finn", &by_author, VoteChoice::Approve).await.unwrap();
+    let standing = world.seen("leo", &by_author).await.standing;
+    assert!(standing.why_not.unwrap().starts_with("finn, in whose place you decide"));
     // A duty that was handed over is not handed on, and ends when it is taken back.
     let on = json!({"kind": "delegation", "to": "dan", "groups": ["finance"]});
     let chained = world.arrange("leo", on, 3_600_000).await.unwrap_err();
