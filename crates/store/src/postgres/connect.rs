@@ -217,7 +217,7 @@ async fn confirm(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
 /// A wrong password or a missing database will not come right by waiting, but another host may have them.
 fn sort(error: &sqlx::Error) -> ConnectError {
     match Trouble::of(error) {
-        Trouble::Fatal(why) | Trouble::Unkeepable(why) => {
+        Trouble::Fatal(why) | Trouble::Denied(why) | Trouble::Unkeepable(why) => {
             ConnectError::Unfit(OpenError::Refused { what: "let this node in", why })
         }
         Trouble::Again | Trouble::Busy(_) | Trouble::Away(_) | Trouble::Full => {

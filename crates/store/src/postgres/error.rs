@@ -96,6 +96,7 @@ impl OpenError {
             | Trouble::Busy(_)
             | Trouble::Full
             | Trouble::Unkeepable(_)
+            | Trouble::Denied(_)
             | Trouble::Fatal(_) => Self::Refused { what, why: said(&error) },
         }
     }
@@ -114,6 +115,8 @@ pub(super) enum Trouble {
     Full,
     /// The data sent cannot be kept, no matter who sends it.
     Unkeepable(String),
+    /// The tables are not there, or this role has no right on them: another database or role is meant.
+    Denied(String),
     /// Anything else: waiting would not help.
     Fatal(String),
 }
@@ -153,6 +156,8 @@ impl Trouble {
             // Completion unknown: the connection is given up and the next one finds out.
             "40003" => Self::Away(text),
             "53100" => Self::Full,
+            // No such table, no such schema, no right on it.
+            "42P01" | "3F000" | "42501" => Self::Denied(text),
             _ => match code.get(..2) {
                 Some("08") => Self::Away(text),
                 Some("53") => Self::Busy(text),
@@ -168,6 +173,9 @@ impl Trouble {
             Self::Again => StoreError::Unreachable("other changes were in the way".to_owned()),
             Self::Busy(text) | Self::Away(text) => StoreError::Unreachable(text),
             Self::Full => StoreError::NoSpace,
+            Self::Denied(text) => {
+                StoreError::Unreachable(format!("no ledger can be read there: {text}"))
+            }
             Self::Unkeepable(text) | Self::Fatal(text) => StoreError::Damaged(text),
         }
     }
@@ -204,7 +212,7 @@ impl From<sqlx::Error> for Hitch {
             Trouble::Away(why) => Self::Away(why),
             Trouble::Full => Self::Full,
             Trouble::Unkeepable(why) => Self::Split(StoreError::TooLarge(why)),
-            Trouble::Fatal(why) => Self::Stop(StoreError::Stopped(why)),
+            Trouble::Denied(why) | Trouble::Fatal(why) => Self::Stop(StoreError::Stopped(why)),
         }
     }
 }
@@ -243,7 +251,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_not_known_is_not_taken_for_a_passing_one() {
-        for unknown in ["", "XX000", "42501", "42P01", "99999", "2", "é"] {
+        for unknown in ["", "XX000", "42601", "99999", "2", "é"] {
             assert_eq!(code(unknown), Trouble::Fatal(String::new()), "{unknown}");
         }
     }
@@ -251,6 +259,7 @@ mod tests {
     #[test]
     fn answers_are_sorted_by_what_helps_against_them() {
         assert_eq!(code("40001"), Trouble::Again);
+        assert_eq!(code("42P01"), Trouble::Denied(String::new()));
         assert_eq!(code("55P03"), Trouble::Busy(String::new()));
         for away in ["57P01", "57P03", "53300", "08006", "25006", "40003"] {
             assert_eq!(code(away), Trouble::Away(String::new()), "{away}");

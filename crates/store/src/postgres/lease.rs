@@ -110,7 +110,7 @@ impl Keeper {
                 Ok(())
             }
             Err(error) => match Trouble::of(&error) {
-                Trouble::Fatal(why) | Trouble::Unkeepable(why) => {
+                Trouble::Fatal(why) | Trouble::Denied(why) | Trouble::Unkeepable(why) => {
                     self.state.fail(StoreError::Stopped(why));
                     Ok(())
                 }

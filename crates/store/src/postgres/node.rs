@@ -62,7 +62,7 @@ pub(super) async fn start(
             Trouble::Again => None,
             Trouble::Busy(why) => Some(why),
             Trouble::Away(why) => return Err(OpenError::Lost { what, why }),
-            Trouble::Full | Trouble::Unkeepable(_) | Trouble::Fatal(_) => {
+            Trouble::Full | Trouble::Unkeepable(_) | Trouble::Denied(_) | Trouble::Fatal(_) => {
                 return Err(OpenError::Refused { what, why: said(&error) });
             }
         };

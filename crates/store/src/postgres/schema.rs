@@ -47,6 +47,7 @@ pub(super) async fn make(
                 | Trouble::Away(_)
                 | Trouble::Full
                 | Trouble::Unkeepable(_)
+                | Trouble::Denied(_)
                 | Trouble::Fatal(_) => {
                     return Err(OpenError::Refused { what, why: said(&error) });
                 }
