@@ -40,7 +40,7 @@ impl Calls for Context {
             // It was sent before: its end is what is known of that attempt.
             recorded::now(self, record).await
         } else {
-            recorded::refused(record, recorded::of_approval(approval), None)
+            recorded::refused(self, record, recorded::of_approval(approval)).await
         };
         self.registry.publish(&record.call_id, answer);
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns the shape of every answer that reports what became of an effect. Does not decide what became of it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 
@@ -217,6 +217,11 @@ impl Subject {
     }
 }
 
+/// A time in whole milliseconds.
+pub(crate) fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Arguments as they may be shown, with sensitive fields masked.
 pub(crate) fn shown_args(capability: &Capability, args: &Map<String, Value>) -> Option<Value> {
     let schema = capability.arguments.as_ref().ok()?;
@@ -233,6 +238,9 @@ pub(crate) fn as_sent(mut subject: Subject, record: &EffectRecord) -> Subject {
     if let Some(attempt) = record.state.attempt() {
         subject.approval_id.clone_from(&attempt.approval_id);
         subject.decision_id = Some(attempt.decision_id.clone());
+    }
+    if let Some(approval_id) = record.state.approval_id() {
+        subject.approval_id = Some(approval_id.clone());
     }
     subject
 }

@@ -30,7 +30,7 @@ use crate::{
 pub(crate) async fn answer(outcomes: &Outcomes, record: &EffectRecord, replayed: bool) -> Answer {
     match &record.state {
         EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
-            in_progress(record)
+            readable(outcomes, record).await.in_progress()
         }
         EffectState::PendingApproval { approval_id, .. }
         | EffectState::Approved { approval_id, .. } => held(outcomes, record, approval_id).await,
@@ -52,8 +52,10 @@ pub(crate) async fn answer(outcomes: &Outcomes, record: &EffectRecord, replayed:
                 }
             }
         }
-        EffectState::Denied { code, .. } => refused(record, denied(*code), None),
-        EffectState::Tombstone { was, code, .. } => refused(record, expired(was, *code), None),
+        EffectState::Denied { code, .. } => refused(outcomes, record, denied(*code)).await,
+        EffectState::Tombstone { was, code, .. } => {
+            refused(outcomes, record, expired(was, *code)).await
+        }
     }
 }
 
@@ -81,8 +83,8 @@ pub(crate) async fn now(outcomes: &Outcomes, record: &EffectRecord) -> Answer {
     match outcomes.ledger.store().effect(record.record_id).await {
         Ok(Some(record)) => answer(outcomes, &record, false).await,
         // The key was released: the call has ended, and nothing happened.
-        Ok(None) => refused(record, void(), None),
-        Err(error) => refused(record, lookup_refusal(&error), None),
+        Ok(None) => refused(outcomes, record, void()).await,
+        Err(error) => unread(record, lookup_refusal(&error), None),
     }
 }
 
@@ -156,9 +158,9 @@ pub(crate) fn held_of(
     subject.held(approval, obstacle, record.updated_at)
 }
 
-/// A recorded call in flight, as its caller is told about it.
+/// A recorded call in flight, as its caller is told about it while nothing more is read.
 pub(crate) fn in_progress(record: &EffectRecord) -> Answer {
-    Subject::of_record(record, None).in_progress()
+    subject_alone(record).in_progress()
 }
 
 /// The state of a held call.
@@ -174,8 +176,8 @@ pub(crate) async fn held(
             let subject = Subject::of_record(record, parked.as_ref().ok());
             Answer::Held(Box::new(held_of(outcomes, record, &approval, subject)))
         }
-        Ok(None) => refused(record, internal("the approval of a waiting record is absent"), None),
-        Err(error) => refused(record, lookup_refusal(&error), None),
+        Ok(None) => unread(record, internal("the approval of a waiting record is absent"), None),
+        Err(error) => unread(record, lookup_refusal(&error), None),
     }
 }
 
@@ -192,7 +194,22 @@ pub(crate) fn gone(
 }
 
 /// A refusal of a recorded call.
-pub(crate) fn refused(
+pub(crate) async fn refused(
+    outcomes: &Outcomes,
+    record: &EffectRecord,
+    refusal: Refusal,
+) -> Answer {
+    readable(outcomes, record).await.refused(refusal, record.updated_at)
+}
+
+/// The subject of a recorded call, as far as it can be read now.
+async fn readable(outcomes: &Outcomes, record: &EffectRecord) -> Subject {
+    let parked = outcomes.ledger.parked(record).await;
+    as_sent(Subject::of_record(record, parked.as_ref().ok()), record)
+}
+
+/// A refusal of a recorded call of which nothing more can be read.
+pub(crate) fn unread(
     record: &EffectRecord,
     refusal: Refusal,
     decision_id: Option<DecisionId>,
@@ -223,7 +240,7 @@ fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
     let refusal = Refusal::new(ErrorCode::LedgerUnavailable, message)
         .with_execution(execution)
         .with_detail(error);
-    refused(record, refusal, None)
+    unread(record, refusal, None)
 }
 
 /// The refusal for a call whose record is gone, by its approval.

@@ -25,7 +25,7 @@ use placet_types::{
 use crate::{
     lifecycle::transitions::{AfterLateAnswer, AnsweredLate, step},
     outcome::{Outcomes, settle},
-    result::{Subject, error_of},
+    result::{Subject, error_of, in_ms},
 };
 
 /// How often evidence is submitted again when the record moved meanwhile.
@@ -40,6 +40,9 @@ const REST: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Late {
     pub(crate) task: JoinHandle<Option<AdapterOutcome>>,
+    /// When it began, less the time that earlier attempts took.
+    pub(crate) began: Instant,
+    pub(crate) retries: u32,
     pub(crate) record_id: RecordId,
     pub(crate) attempt: u32,
     pub(crate) subject: Subject,
@@ -55,7 +58,7 @@ pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) 
     };
     let owner = Arc::clone(outcomes);
     outcomes.registry.spawn(async move {
-        let Late { task, record_id, attempt, subject, capability, kind } = late;
+        let Late { task, began, retries, record_id, attempt, subject, capability, kind } = late;
         let listening = task.abort_handle();
         let answered = tokio::select! {
             () = owner.node.stopped() => None,
@@ -63,7 +66,9 @@ pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) 
         };
         if let Some(outcome) = answered {
             let told = settle::conclude(&owner.ledger, &capability, kind, subject.clone(), outcome);
-            let (outcome, result) = for_good(told, subject, owner.ledger.store().now());
+            let (outcome, mut result) = for_good(told, subject, owner.ledger.store().now());
+            result.latency.adapter_ms = in_ms(began.elapsed());
+            result.retries = retries;
             bring(&owner, record_id, attempt, outcome, result).await;
         } else {
             // Its connection need not wait for an answer that no task awaits.

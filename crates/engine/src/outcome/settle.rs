@@ -18,7 +18,7 @@ use placet_ledger::{
 use placet_types::{
     clock::Timestamp,
     contract::{Capability, credential::CredentialKind},
-    envelope::result::{Cost, Mutation, ResultStatus, ToolResultEnvelope},
+    envelope::result::{Cost, Mutation, ResultError, ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution, Refusal},
 };
 use serde_json::Value;
@@ -45,9 +45,10 @@ pub(crate) fn conclude(
 ) -> (Outcome, ToolResultEnvelope) {
     let now = ledger.store().now();
     let writes = capability.is_write_class();
+    let declared = Cost { cents: capability.cost_cents };
     let answered = |subject: Subject, status: ResultStatus, answer: AdapterAnswer| {
         let mut result = subject.result(status, now);
-        result.cost = Cost { cents: answer.cost_cents.unwrap_or(capability.cost_cents) };
+        result.cost = answer.cost_cents.map_or(declared, |cents| Cost { cents });
         fill(&mut result, answer, writes);
         result
     };
@@ -79,17 +80,29 @@ pub(crate) fn conclude(
         AdapterOutcome::Unknown(reason) => {
             tracing::warn!(%reason, capability = %capability.id, "the outcome of a call is unknown");
             if writes {
-                return (Outcome::Unknown(reason), unknown(subject, now));
+                let mut result = unknown(subject, now);
+                result.cost = declared;
+                return (Outcome::Unknown(reason), result);
             }
+            // With a key its end is replayed.
+            let is_repeatable = subject.key.is_none();
             let mut result = subject.result(ResultStatus::Failed, now);
+            result.cost = declared;
             let message = "the tool gave no usable answer: it is not valid, the connection ended, or the time was over; the call changes nothing, and a new one may be made";
             let refusal = Refusal::new(ErrorCode::AdapterFailed, message)
                 .with_execution(Execution::ExecutedAndFailed);
-            result.error = Some(error_of(&refusal));
+            result.error = Some(ResultError {
+                retryable: is_repeatable,
+                remediation: READ_AGAIN.to_owned(),
+                ..error_of(&refusal)
+            });
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
     }
 }
+
+/// What to do about a read that was sent and gave no usable answer.
+const READ_AGAIN: &str = "Make the call again, with another key if it has one; it changes nothing.";
 
 /// The result of a call that was not executed.
 fn not_executed(
@@ -296,7 +309,7 @@ async fn recovered(
                 let finding = Finding { outcome, by, result };
                 settlement_retry::keep_trying(outcomes, record.clone(), finding);
             }
-            recorded::refused(record, settlement_retry::unrecorded(&error), None)
+            recorded::unread(record, settlement_retry::unrecorded(&error), None)
         }
     }
 }

@@ -114,7 +114,7 @@ pub(crate) async fn give_up(
                 let finding = Finding { outcome, by: None, result };
                 keep_trying(outcomes, record.clone(), finding);
             }
-            recorded::refused(record, unrecorded(&error), result.policy_decision_id.clone())
+            recorded::unread(record, unrecorded(&error), result.policy_decision_id.clone())
         }
     }
 }

@@ -213,7 +213,7 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
     let Call { mut responder, stage } = call;
     let Some((_place, until)) = responder.attach(stage.identity.chain.tenant()) else {
-        return under_way(responder, record);
+        return under_way(context, responder, record).await;
     };
     if !recorded::is_told_here(&context.ledger, record) {
         // The node that works on it does not know of waiters here: the ledger is polled for them.
@@ -238,7 +238,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             Followed::To(end) => {
                 return end_of(context, responder, &stage, record, end.clone(), end).await;
             }
-            Followed::LongEnough => return under_way(responder, record),
+            Followed::LongEnough => return under_way(context, responder, record).await,
             Followed::Forgotten => {}
         }
     }
@@ -253,12 +253,12 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
     match follow(&context.registry, &responder.call_id, context.watch(record), until).await {
         Followed::To(Answer::Held(held)) => responder.park(*held),
         Followed::To(end) => end_of(context, responder, &stage, record, end.clone(), end).await,
-        Followed::LongEnough | Followed::Forgotten => under_way(responder, record),
+        Followed::LongEnough | Followed::Forgotten => under_way(context, responder, record).await,
     }
 }
 
 /// Tells a duplicate that its original is still in flight, and by which id to ask about it.
-fn under_way(responder: Responder, record: &EffectRecord) {
+async fn under_way(context: &Context, responder: Responder, record: &EffectRecord) {
     let refusal = Refusal::new(
         ErrorCode::InProgress,
         "the same call is being executed, and did not end while this one waited",
@@ -266,7 +266,7 @@ fn under_way(responder: Responder, record: &EffectRecord) {
     .with_execution(Execution::Unknown)
     .with_retry_after_ms(1_000);
     responder.count_refusal(&refusal);
-    responder.finish(recorded::refused(record, refusal, None));
+    responder.finish(recorded::refused(context, record, refusal).await);
 }
 
 /// The result of following a call.

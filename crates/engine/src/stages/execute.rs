@@ -41,7 +41,7 @@ use crate::{
     },
     policies,
     responder::Responder,
-    result::{self, EditedArgs, Subject},
+    result::{self, EditedArgs, Subject, in_ms},
     routes::Routes,
     stages::{
         credential::{self, Proof},
@@ -246,6 +246,8 @@ async fn dispatched(
         note_answer(context, &responder, &executing.brokered, &outcome, took).await;
     }
     let Executing { mut brokered, subject } = executing;
+    let earlier = brokered.built.adapter_time;
+    brokered.built.adapter_time = earlier.saturating_add(took);
     let record = settlement.record().cloned();
     let state = record.as_ref().map_or(State::Absent, |record| context.state_of(record));
     let answered = Answered {
@@ -265,13 +267,15 @@ async fn dispatched(
         return Box::pin(unsettled(context, call, record, action)).await;
     }
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
+    let adapter_time = brokered.built.adapter_time;
     let again = action == AfterAnswer::SettleAndTryAgain;
     let record_id = settlement.record_id();
-    let late = late.and_then(|task| listened_to(task, &brokered, &settlement, &subject));
+    let began = started.checked_sub(earlier).unwrap_or(started);
+    let late = late.and_then(|task| listened_to(task, began, &brokered, &settlement, &subject));
     let capability = &brokered.built.target.capability;
     let (outcome, mut result) =
         settle::conclude(&context.ledger, capability, kind, subject, outcome);
-    result.latency.adapter_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    result.latency.adapter_ms = in_ms(adapter_time);
     result.retries = retries;
     result.cached_at = cached_at;
     let kept = settle::keep(context, settlement, outcome, result).await;
@@ -297,6 +301,7 @@ async fn dispatched(
 /// The late answer to listen for, if the call has a record.
 fn listened_to(
     task: JoinHandle<Option<AdapterOutcome>>,
+    began: Instant,
     brokered: &Brokered,
     settlement: &Settlement,
     subject: &Subject,
@@ -304,6 +309,8 @@ fn listened_to(
     let record = settlement.record()?;
     Some(Late {
         task,
+        began,
+        retries: brokered.built.retries,
         record_id: record.record_id,
         attempt: record.attempts,
         subject: subject.clone(),

@@ -379,13 +379,7 @@ async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
         let errors = denial.decision.errors.join("; ");
         tracing::error!(%decision_id, %capability, %errors, "policy evaluation failed; the call is denied");
     }
-    if matches!(
-        denial.kind,
-        DenialKind::Policy
-            | DenialKind::NobodyToAsk
-            | DenialKind::Ceiling
-            | DenialKind::ModeUpgraded
-    ) {
+    if matches!(denial.kind, DenialKind::Policy | DenialKind::NobodyToAsk | DenialKind::Ceiling) {
         context.metrics.denied();
     }
     let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);

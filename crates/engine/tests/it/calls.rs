@@ -179,6 +179,18 @@ async fn an_unknown_outcome_is_said_and_never_repeated() {
 }
 
 #[tokio::test]
+async fn a_read_without_a_usable_answer_may_be_made_again() {
+    let world = World::new().await;
+    world.witness.behave("look", Behaviour::Unknown);
+    let result = finished(world.call(plan("look", "s1", "a")).await);
+    let error = result.error.unwrap();
+    assert_eq!((error.error_code, error.retryable), (ErrorCode::AdapterFailed, true));
+    assert!(error.remediation.contains("again"), "{}", error.remediation);
+    world.witness.behave_well();
+    assert!(finished(world.call(plan("look", "s1", "a")).await).error.is_none());
+}
+
+#[tokio::test]
 async fn a_panicking_adapter_leaves_an_unknown_outcome_and_the_engine_goes_on() {
     let world = World::new().await;
     world.witness.behave("note", Behaviour::Panics);

@@ -109,6 +109,26 @@ async fn a_held_call_names_its_trace_after_a_restart_too() {
 }
 
 #[tokio::test]
+async fn a_denied_call_names_its_trace_its_decision_and_its_approval_whenever_it_is_asked_about() {
+    let world = World::new().await;
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    world.vote("ben", &asked, VoteChoice::Deny).await.unwrap();
+    world.end_of(&asked).await;
+    let next = World::over(Arc::clone(&world.store), Arc::default()).await;
+    for answer in [
+        next.engine.call(&next.agent().await, &asked.call_id).await.unwrap(),
+        next.call(plan("erase", "s1", "a")).await,
+    ] {
+        let told = answer.envelope();
+        assert_eq!(told.error.as_ref().unwrap().error_code, ErrorCode::ApprovalDenied);
+        assert_eq!(told.trace_id, asked.result.trace_id);
+        assert_eq!(told.approval_id.as_ref(), Some(&asked.approval_id));
+        assert_eq!(told.policy_decision_id, asked.result.policy_decision_id);
+        assert!(told.policy_decision_id.is_some());
+    }
+}
+
+#[tokio::test]
 async fn every_span_is_below_the_call_and_says_how_it_ended() {
     let capture = placet_telemetry::testing::Capture::start(
         &placet_telemetry::export::TelemetryConfig::default(),

@@ -168,9 +168,9 @@ pub struct Mutation {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// From acceptance to the answer, in milliseconds. Includes waiting for approval.
+    /// From acceptance to the end of the call, or to the state that it is in, in milliseconds. Includes waiting for approval.
     pub total_ms: u64,
-    /// Time spent in the adapter, in milliseconds.
+    /// Time spent in the adapter, in milliseconds: of all attempts, until the last one was answered.
     pub adapter_ms: u64,
 }
 
