@@ -95,7 +95,10 @@ fn said(model: &Model, request: usize) -> Vec<String> {
 async fn en_01_en_03_a_session_keeps_its_calls_and_its_model_is_told_of_them() {
     let answers = ["{\"celsius\":21}", "{\"celsius\":20.5}", "{\"done\":true}", "{\"celsius\":4}"];
     let (model, url) = Model::start(answers.map(says)).await;
-    let (_setup, _placet, agent) = world([weather(&url)]).await;
+    let mut contract = weather(&url);
+    contract["capabilities"]["warn"] = contract["capabilities"]["set"].clone();
+    contract["capabilities"]["warn"]["mode"] = json!("destructive");
+    let (_setup, _placet, agent) = world([contract]).await;
     session(&agent, "s1", json!({ "namespaces": { "weather_api": "weather" } })).await;
     let taken = agent.post("/v1/sessions", &json!({ "session_id": "s1" })).await;
     taken.refused(409, "RUN_TAKEN");
@@ -125,12 +128,25 @@ async fn en_01_en_03_a_session_keeps_its_calls_and_its_model_is_told_of_them() {
     );
     // Without a declared output, any object will do; nothing is kept of a simulation, of a tool that writes either.
     let asked_before = model.asked().len();
-    let simulated = json!({ "calls": [call("3", "weather__set", json!({ "city": "Bern" }))] });
+    let mut set = call("3", "weather__set", json!({ "city": "Bern" }));
+    set["idempotency_key"] = json!("order-1");
+    let simulated = json!({ "calls": [set.clone()] });
     let view = made(&agent, "simulate", "s1", &simulated).await;
     assert_eq!(view["results"][0]["status"], "succeeded", "{view:#}");
     assert!(said(&model, asked_before).len() >= 6);
     assert_eq!(model.asked()[asked_before].body["response_format"]["type"], "json_object");
     assert_eq!(kept(&agent, "s1").await, calls);
+    let warn = json!({ "calls": [call("4", "weather__warn", json!({ "city": "Bern" }))] });
+    let view = made(&agent, "simulate", "s1", &warn).await;
+    assert_eq!(view["results"][0]["result"]["error"]["error_code"], "VALIDATION_ERROR", "{view:#}");
+    assert_eq!(agent.get("/v1/approvals?state=pending").await.json()["approvals"], json!([]));
+    // Not even the key is used.
+    let keyed = json!({
+        "tool": "weather__set", "args": { "city": "Chur" }, "idempotency_key": "order-1",
+        "run": { "run_id": "r2", "safety_mode": "local_write" },
+    });
+    let keyed = agent.call(&keyed).await.json();
+    assert_eq!(keyed["replayed"], false, "{keyed:#}");
     // It ends, as often as one likes; then the name is free.
     for _ in 0..2 {
         let request = agent.request(Method::DELETE, "/v1/sessions/s1").body(Bytes::new()).unwrap();
@@ -181,6 +197,13 @@ async fn en_01_a_simulation_calls_real_tools_only_where_they_read() {
     made(&agent, "execute", "s1", &write).await;
     assert_eq!(record(&setup).len(), 2);
     assert_eq!(kept(&agent, "s1").await.len(), 1);
+    // Under a used id it is the same call of the same tool, or a conflict.
+    let other = json!({ "batch_id": "w", "calls": [call("2", "records::get_record", write["calls"][0]["args"].clone())] });
+    let refused = agent.post("/v1/sessions/s1/execute", &other).await;
+    refused.refused(422, "IDEMPOTENCY_CONFLICT");
+    let long = json!({ "batch_id": "x".repeat(241), "calls": write["calls"] });
+    agent.post("/v1/sessions/s1/execute", &long).await.refused(400, "VALIDATION_ERROR");
+    assert_eq!(record(&setup).len(), 2);
     // A run is no session, and nobody else has this one.
     agent.post("/v1/runs", &json!({ "run": { "run_id": "r1" } })).await.ok();
     agent.get("/v1/sessions/r1").await.refused(404, "RUN_NOT_FOUND");

@@ -4,7 +4,7 @@
 //! [`Responder`]. Invariant: a byte that changed on disk, or a contract that changed, keeps a recorded call from running: what would be
 //! sent must be what was decided on.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -67,6 +67,7 @@ pub(crate) struct InBatch {
     pub(crate) history: RunHistory,
     /// The calls of its session before it.
     pub(crate) examples: Arc<[Example]>,
+    pub(crate) is_simulated: bool,
 }
 
 /// Who calls, as the broker binds it: freshly verified, or as recorded when the call was parked.
@@ -107,6 +108,10 @@ pub(crate) struct Built {
     /// The arguments that the client sent, where the call runs with an approver's edit instead.
     pub(crate) as_sent: Option<Map<String, Value>>,
     pub(crate) retries: u32,
+    /// Whether it is part of a simulation, which asks nobody.
+    pub(crate) is_simulated: bool,
+    /// How long its attempts were with the adapter, together.
+    pub(crate) adapter_time: Duration,
     /// Whether it was in flight in a process that has ended.
     pub(crate) recovered: bool,
     /// How often it was deferred because something kept it from being sent again.
@@ -160,6 +165,8 @@ impl Built {
             caller: Caller::Recorded(Arc::new(identity)),
             by_alias: false,
             retries: 0,
+            is_simulated: false,
+            adapter_time: Duration::ZERO,
             recovered: matches!(record.state, EffectState::Dispatched(_)),
             deferrals: 0,
             edited: parked.edited.clone(),

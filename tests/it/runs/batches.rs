@@ -186,6 +186,35 @@ async fn a_batch_that_is_sent_again_never_acts_twice_even_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_write_of_a_repeated_batch_is_answered_from_the_ledger_though_its_tool_is_not_offered_now()
+ {
+    let setup = records(|_| {}).await;
+    let (placet, agent) = running(&setup).await;
+    opened(&agent, "r1", json!({})).await;
+    let update = call("a", "update_record", json!({ "record_id": "REC-1", "status": "open" }));
+    let write = [update, call("b", "factorial", json!({ "n": 3 }))];
+    assert_eq!(codes(&made(&agent, "r1", "b1", &write).await), ["succeeded", "succeeded"]);
+    made(&agent, "r1", "b2", &[call("c", "factorial", json!({ "n": 4 }))]).await;
+    let excluded = json!({ "exclude": ["records__update_record", "records__factorial"] });
+    agent.post("/v1/runs/r1/tools", &excluded).await.ok();
+    let again = made(&agent, "r1", "b1", &write).await;
+    assert_eq!(codes(&again), ["succeeded", "TOOL_NOT_FOUND"], "{again:#}");
+    assert_eq!(again["results"][0]["result"]["replayed"], true);
+    let history = agent.get("/v1/runs/r1/batches").await.ok();
+    assert_eq!(history["batches"][0]["calls"][1]["status"], "succeeded", "{history:#}");
+    // Under another id it is another write, which the run does not offer.
+    assert_eq!(codes(&made(&agent, "r1", "b3", &write[..1]).await), ["TOOL_NOT_FOUND"]);
+    placet.kill().await;
+    let (_placet, agent) = running(&setup).await;
+    let choice = json!({ "tool_choice": function("records__factorial") });
+    opened(&agent, "r1", choice).await;
+    let again = made(&agent, "r1", "b1", &write[..1]).await;
+    assert_eq!(codes(&again), ["succeeded"], "{again:#}");
+    let updates = record(&setup).into_iter().filter(|one| one["name"] == "update_record");
+    assert_eq!(updates.count(), 1);
+}
+
+#[tokio::test]
 async fn ts_07_ts_12_ts_13_what_tools_ask_for_is_gathered_and_the_history_can_be_asked() {
     let setup = records(|tools| {
         tools["factorial"]["evaluation_checks"] = json!(["arithmetic"]);

@@ -11,13 +11,16 @@ use tokio_util::sync::CancellationToken;
 
 use placet_adapter::adapter::Example;
 use placet_identity::VerifiedCaller;
-use placet_ledger::refusal::internal;
+use placet_ledger::{
+    record::{EffectRecord, EffectState},
+    refusal::{internal, lookup_refusal},
+};
 use placet_types::{
     contract::file::TransportFile,
     digest::Digest,
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Refusal},
-    ids::{IdempotencyKey, RequestId, RunId, StepId},
+    ids::{CapabilityId, IdempotencyKey, RecordId, RequestId, RunId, StepId},
     run_context::RunRequest,
     run_history::RunHistory,
 };
@@ -26,15 +29,17 @@ use super::{Engine, runs::open_of};
 use crate::{
     call::InBatch,
     queries::usable,
-    result::error_of,
+    result::{error_of, in_ms},
     runs::{
         batch::{self, Place, Step},
         batch_views::{
             Batch, BatchCall, BatchDebug, BatchHistory, BatchView, CallResult, Reference,
         },
         kept::Open,
+        names::function_name,
         offer::Tools,
     },
+    stages::build::derived_key,
     submission::{Inbound, Submission},
 };
 
@@ -79,6 +84,24 @@ struct Sending {
     asked: Asked,
     run: RunRequest,
     history: RunHistory,
+}
+
+impl Sending {
+    /// The ids of the batch's calls that stay the same when it is sent again.
+    fn ids(&self) -> Result<Option<(RequestId, StepId)>, Refusal> {
+        let Some(batch) = &self.asked.batch.batch_id else { return Ok(None) };
+        Ok(Some((request_of(batch)?, StepId::new("batch").map_err(internal)?)))
+    }
+
+    /// The key of a call, where it is the same each time the batch is sent.
+    fn key_of(&self, number: usize, call: &BatchCall) -> Result<Option<IdempotencyKey>, Refusal> {
+        if let Some(key) = &call.idempotency_key {
+            return Ok(Some(key.clone()));
+        }
+        let Some((request, step)) = self.ids()? else { return Ok(None) };
+        let ordinal = u32::try_from(number).map_err(internal)?;
+        derived_key(&self.run.run_id, &request, &step, ordinal).map(Some)
+    }
 }
 
 impl Engine {
@@ -148,7 +171,7 @@ impl Engine {
     pub(super) async fn take_turn(&self, open: &Open, asked: Asked) -> Result<BatchView, Refusal> {
         let started = Instant::now();
         let tools = usable(&self.context, &asked.caller);
-        let (begun, places, sending) = {
+        let (begun, mut places, sending) = {
             let run = open.state.lock();
             let begun = run.begin(&asked.batch, &tools)?;
             let mut places = batch::plan(&asked.batch.calls, &tools, &begun.turn)?;
@@ -159,8 +182,11 @@ impl Engine {
             request.taint.extend(asked.batch.taint.iter().copied());
             (begun, places, Sending { asked, run: request, history: run.history.clone() })
         };
+        if sending.asked.making == Making::Real {
+            self.make_known(&sending, &mut places).await?;
+        }
         let mut results = self.made(&sending, &places).await;
-        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took_ms = in_ms(started.elapsed());
         let debug = counted(&places, &results, took_ms);
         let mut run = open.state.lock();
         let (iteration, repeated) = (begun.iteration, begun.repeated);
@@ -176,6 +202,28 @@ impl Engine {
             evaluation_checks: run.evaluation_checks.clone(),
             debug,
         })
+    }
+
+    /// Has calls made that this iteration would refuse, but that the ledger knows from an earlier time: it answers what became of them.
+    async fn make_known(&self, sending: &Sending, places: &mut [Place]) -> Result<(), Refusal> {
+        let Asked { caller, batch, .. } = &sending.asked;
+        for (number, (place, call)) in (0_usize..).zip(places.iter_mut().zip(&batch.calls)) {
+            let (Step::Refuse(_), Some(capability)) = (&place.step, &place.meant) else { continue };
+            let Some(key) = sending.key_of(number, call)? else { continue };
+            let record_id = RecordId::derive(&caller.chain().key_scope(capability), &key);
+            let record = self.context.ledger.store().effect(record_id).await.map_err(|error| {
+                let refusal = lookup_refusal(&error);
+                self.context.node.noticed(&error.into());
+                refusal
+            })?;
+            // What was not executed and may be tried again is not tried again against the rules of the iteration.
+            let is_retriable =
+                |record: &EffectRecord| matches!(record.state, EffectState::FailedRetriable { .. });
+            if record.is_some_and(|record| !is_retriable(&record)) {
+                place.make_again();
+            }
+        }
+        Ok(())
     }
 
     /// Makes the calls that are to be made, concurrently, and returns a result for every place.
@@ -243,13 +291,16 @@ impl Engine {
         call: &BatchCall,
     ) -> Result<crate::ticket::Ticket, Refusal> {
         let asked = &sending.asked;
-        let id = asked.batch.batch_id.as_ref().map(request_of).transpose()?;
-        let step = id.is_some().then(|| StepId::new("batch")).transpose().map_err(internal)?;
+        let (request_id, step_id) = sending.ids()?.unzip();
+        // Only who calls a tool by its alias may get an answer that was kept.
+        let own = place.capability.as_ref().map(CapabilityId::tool_name);
+        let own =
+            own.filter(|own| [own, &function_name(own)].iter().any(|own| *own == call.name()));
         let submission = Submission {
-            tool: place.tool.clone(),
+            tool: own.unwrap_or_else(|| place.tool.clone()),
             args: place.args.clone(),
-            step_id: step,
-            request_id: id,
+            step_id,
+            request_id,
             ordinal: u32::try_from(number).map_err(internal)?,
             idempotency_key: call.idempotency_key.clone(),
             approval_mode_requested: call.approval_mode_requested,
@@ -259,8 +310,11 @@ impl Engine {
             evidence_refs: call.evidence_refs.clone(),
             metadata: None,
         };
-        let in_batch =
-            InBatch { history: sending.history.clone(), examples: Arc::clone(&asked.examples) };
+        let in_batch = InBatch {
+            history: sending.history.clone(),
+            examples: Arc::clone(&asked.examples),
+            is_simulated: asked.making == Making::Simulated,
+        };
         let (caller, inbound) = (Arc::clone(&asked.caller), asked.inbound.clone());
         self.take_in(caller, submission, inbound, Some(Box::new(in_batch)))
     }
@@ -280,16 +334,29 @@ fn told(
     outcome: Option<Result<ToolResultEnvelope, Refusal>>,
 ) -> CallResult {
     let outcome = outcome.unwrap_or_else(|| Err(internal("a call of a batch has no outcome")));
-    let (status, result, error) = match outcome {
-        Ok(result) => (result.status, Some(result), None),
-        Err(refusal) => (crate::result::status_of(&refusal), None, Some(error_of(&refusal))),
-    };
+    match outcome {
+        Ok(result) => CallResult {
+            id: call.id.clone(),
+            tool: place.tool.clone(),
+            status: result.status,
+            result: Some(result),
+            error: None,
+            duplicate_of: None,
+            warning: None,
+            exposure: None,
+        },
+        Err(refusal) => CallResult { tool: place.tool.clone(), ..refused(call, &refusal) },
+    }
+}
+
+/// The result of a call that was refused before there was one.
+pub(super) fn refused(call: &BatchCall, refusal: &Refusal) -> CallResult {
     CallResult {
         id: call.id.clone(),
-        tool: place.tool.clone(),
-        status,
-        result,
-        error,
+        tool: call.name().to_owned(),
+        status: crate::result::status_of(refusal),
+        result: None,
+        error: Some(error_of(refusal)),
         duplicate_of: None,
         warning: None,
         exposure: None,

@@ -16,6 +16,7 @@ use crate::{
     context::Context,
     queries::usable,
     registry::Owner,
+    result::in_ms,
     runs::{
         batch_views::{BatchDebug, OpenRunView, OpenRuns},
         definitions::{self, choice_as, forced_as},
@@ -131,7 +132,7 @@ impl Engine {
             taint: known.taint,
             iteration: run.iteration,
             calls_per_batch_max: run.calls_per_batch_max,
-            tool_choice: choice_as(&wanted.choice_at(run.iteration), &usable, ToolsFormat::Plain),
+            tool_choice: choice_as(&run.choice(&offered), &usable, ToolsFormat::Plain),
             forced_tools: forced_as(&run, &offered, ToolsFormat::Plain),
             excluded_tools: wanted.excluded.iter().map(|id| id.tool_name()).collect(),
             tools: offered.values().map(Tool::name).collect(),
@@ -193,7 +194,7 @@ fn shown(listed: &Listed, known: RunRecord, with_batches: bool) -> OpenRunView {
         calls_used: known.calls_used,
         cents_used: known.cents_used,
         taint: known.taint,
-        idle_ms: u64::try_from(listed.idle.as_millis()).unwrap_or(u64::MAX),
+        idle_ms: in_ms(listed.idle),
         batches: if with_batches { batches } else { Vec::new() },
     }
 }

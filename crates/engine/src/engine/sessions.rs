@@ -1,7 +1,7 @@
 //! Sessions, as the listeners use them (EN-01).
 //!
 //! Owns the order of a session's calls: one after the other, so that each sees the results of those before it. Every call belongs to a run
-//! and goes through the five stages. Invariant: a simulation happens in a copy of the session and leaves nothing behind.
+//! and goes through the five stages. Invariant: a simulation happens in a copy of the session, whose calls it leaves as they were.
 
 use std::sync::Arc;
 
@@ -10,22 +10,24 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::refusal::internal;
 use placet_types::{
     envelope::result::ResultStatus,
-    error::Refusal,
+    error::{ErrorCode, Problem, Refusal},
     ids::{IdempotencyKey, RunId},
     run_context::RunRequest,
 };
 
 use super::{
     Engine,
-    batches::{Asked, Making},
+    batches::{Asked, Making, refused},
     runs::open_of,
 };
 use crate::{
+    queries::usable,
     registry::Owner,
     runs::{
         batch::{arguments, check},
-        batch_views::{Batch, BatchView, CallResult, Reference},
+        batch_views::{Batch, BatchCall, BatchView, CallResult, Reference},
         kept::Open,
+        names,
         sessions::{
             Kept, OpenSession, Session, SessionResults, SessionView, conversation, session_of,
         },
@@ -111,6 +113,7 @@ impl Engine {
         // A simulated call must never share the key of the real one.
         let id = format!("simulation-{}", self.context.fresh_call_id()?);
         batch.batch_id = Some(IdempotencyKey::new(id).map_err(internal)?);
+        batch.calls.iter_mut().for_each(|call| call.idempotency_key = None);
         self.in_session(session_id, Asked::of(caller, batch, inbound, Making::Simulated)).await
     }
 
@@ -142,48 +145,114 @@ impl Engine {
         open: &Open,
         asked: Asked,
     ) -> Result<(Vec<CallResult>, Vec<Reference>), Refusal> {
-        let Asked { caller, batch, inbound, making, gone, .. } = asked;
-        check(&batch.calls)?;
-        let (mut results, mut references) = (Vec::new(), Vec::new());
-        for (place, call) in (0_usize..).zip(batch.calls) {
-            let key = batch.batch_id.as_ref().map(|id| format!("{id}/{place}"));
-            let args = arguments(&call).unwrap_or_default();
-            let (call, examples) = {
-                let mut run = open.state.lock();
-                let session = session_of(run.session.as_mut())?;
-                let call = session.routed(call);
-                if let Some(ended) = session.ended(key.as_ref(), &call, &args)? {
-                    results.push(ended);
-                    continue;
+        check(&asked.batch.calls)?;
+        check_id(asked.batch.batch_id.as_ref())?;
+        self.check_control(open, &asked)?;
+        let (mut results, mut references): (Vec<CallResult>, Vec<Reference>) = Default::default();
+        for (number, call) in (0_usize..).zip(&asked.batch.calls) {
+            match self.next(open, &asked, number, call).await {
+                Ok(Next { result, named }) => {
+                    results.push(result);
+                    references.extend(named);
                 }
-                (call, session.examples())
-            };
-            let one = Batch {
-                batch_id: key.as_ref().map(IdempotencyKey::new).transpose().map_err(internal)?,
-                calls: vec![call],
-                wait_ms: batch.wait_ms,
-                taint: batch.taint.clone(),
-            };
-            let asked = Asked {
-                caller: Arc::clone(&caller),
-                batch: one,
-                examples: examples.into(),
-                inbound: inbound.clone(),
-                making,
-                gone: gone.clone(),
-            };
-            let BatchView { results: made, references: named, .. } =
-                self.take_turn(open, asked).await?;
-            for result in made {
-                if result.status != ResultStatus::Pending {
-                    let kept =
-                        Kept { key: key.clone(), args: args.clone(), result: result.clone() };
-                    session_of(open.state.lock().session.as_mut())?.keep(kept);
-                }
-                results.push(result);
+                Err(refusal) if results.is_empty() => return Err(refusal),
+                // What was made before is told all the same.
+                Err(refusal) => results.push(refused(call, &refusal)),
             }
-            references.extend(named);
         }
         Ok((results, references))
     }
+
+    /// Makes one call of a session, or returns what it ended with before.
+    async fn next(
+        &self,
+        open: &Open,
+        asked: &Asked,
+        number: usize,
+        call: &BatchCall,
+    ) -> Result<Next, Refusal> {
+        let Asked { caller, batch, inbound, making, gone, .. } = asked;
+        let key = batch.batch_id.as_ref().map(|id| format!("{id}/{number}"));
+        let args = arguments(call).unwrap_or_default();
+        let (call, examples) = {
+            let mut run = open.state.lock();
+            let session = session_of(run.session.as_mut())?;
+            let call = session.routed(call.clone());
+            if let Some(ended) = session.ended(key.as_ref(), &call, &args)? {
+                return Ok(Next { result: ended, named: Vec::new() });
+            }
+            (call, session.examples())
+        };
+        let written = call.name().to_owned();
+        let one = Batch {
+            batch_id: key.as_ref().map(IdempotencyKey::new).transpose().map_err(internal)?,
+            calls: vec![call],
+            wait_ms: batch.wait_ms,
+            taint: batch.taint.clone(),
+        };
+        let asked = Asked {
+            caller: Arc::clone(caller),
+            batch: one,
+            examples: examples.into(),
+            inbound: inbound.clone(),
+            making: *making,
+            gone: gone.clone(),
+        };
+        let BatchView { results, references: named, .. } = self.take_turn(open, asked).await?;
+        let none = || internal("a call of a session has no result");
+        let result = results.into_iter().next().ok_or_else(none)?;
+        if result.status != ResultStatus::Pending {
+            // Where sending it again may bring something else, it is asked again.
+            let key = key.filter(|_| !may_change(&result));
+            let kept = Kept { key, written, args, result: result.clone() };
+            session_of(open.state.lock().session.as_mut())?.keep(kept);
+        }
+        Ok(Next { result, named })
+    }
+
+    /// Refuses calls of which one takes control and has to be alone (TS-05).
+    fn check_control(&self, open: &Open, asked: &Asked) -> Result<(), Refusal> {
+        let tools = usable(&self.context, &asked.caller);
+        let mut run = open.state.lock();
+        let session = session_of(run.session.as_mut())?;
+        let named = asked.batch.calls.iter().map(|call| session.routed(call.clone()));
+        let takes_control = |call: &BatchCall| {
+            let tool = names::named(&tools, call.name()).and_then(|id| tools.get(id));
+            tool.is_some_and(|tool| tool.takes_control)
+        };
+        let name = named.filter(takes_control).map(|call| call.name().to_owned()).next();
+        match name.filter(|_| asked.batch.calls.len() > 1) {
+            None => Ok(()),
+            Some(name) => Err(Refusal::new(
+                ErrorCode::ControlConflict,
+                format!("`{name}` takes control and has to be called alone; nothing was executed"),
+            )),
+        }
+    }
+}
+
+/// The result of a call, and the sources that it names.
+struct Next {
+    result: CallResult,
+    named: Vec<Reference>,
+}
+
+/// Whether the same call may be answered otherwise when it is sent again.
+fn may_change(result: &CallResult) -> bool {
+    let error = result.result.as_ref().and_then(|envelope| envelope.error.as_ref());
+    result.status == ResultStatus::Unknown
+        || error.or(result.error.as_ref()).is_some_and(|error| error.retryable)
+}
+
+/// The longest id of a batch in a session, in bytes: each of its calls adds its place.
+const BATCH_ID_BYTES_MAX: usize = 240;
+
+fn check_id(id: Option<&IdempotencyKey>) -> Result<(), Refusal> {
+    if id.is_none_or(|id| id.as_str().len() <= BATCH_ID_BYTES_MAX) {
+        return Ok(());
+    }
+    let problem = format!("has at most {BATCH_ID_BYTES_MAX} bytes in a session");
+    let places = vec![Problem { pointer: "/batch_id".to_owned(), problem }];
+    Err(Refusal::new(ErrorCode::ValidationError, "the id of the batch is too long")
+        .with_problems(places))
 }

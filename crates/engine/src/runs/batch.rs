@@ -41,8 +41,18 @@ pub(crate) struct Place {
     pub(crate) tool: String,
     /// The tool of the iteration, if it is one.
     pub(crate) capability: Option<CapabilityId>,
+    /// The tool of the caller that is meant, offered in the iteration or not.
+    pub(crate) meant: Option<CapabilityId>,
     pub(crate) args: Map<String, Value>,
     pub(crate) step: Step,
+}
+
+impl Place {
+    /// Has the call made although the iteration does not offer it: it was before, and the ledger has the answer.
+    pub(crate) fn make_again(&mut self) {
+        self.capability.clone_from(&self.meant);
+        self.step = Step::Make;
+    }
 }
 
 /// What becomes of a call.
@@ -124,11 +134,15 @@ fn place(call: &BatchCall, usable: &Tools, turn: &Turn) -> Place {
     let place = Place {
         tool: tool.map_or_else(|| written.to_owned(), Tool::name),
         capability: offered.cloned(),
+        meant: offered.or_else(|| names::named(usable, written)).cloned(),
         args: Map::new(),
         step: Step::Make,
     };
     match arguments(call) {
-        Err(problem) => Place { step: refusal(ErrorCode::ValidationError, problem), ..place },
+        // It was never made.
+        Err(problem) => {
+            Place { step: refusal(ErrorCode::ValidationError, problem), meant: None, ..place }
+        }
         Ok(args) => {
             let step = not_offered(written, offered, usable, turn).unwrap_or(Step::Make);
             Place { args, step, ..place }

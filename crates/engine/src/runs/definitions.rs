@@ -18,7 +18,9 @@ impl ToolsFormat {
     fn name(self, tool: &Tool) -> String {
         match self {
             Self::Openai => names::function_name(&tool.name()),
-            Self::Mcp | Self::Plain => tool.name(),
+            Self::Mcp => tool.name(),
+            // Its alias stands beside it.
+            Self::Plain => tool.id.tool_name(),
         }
     }
 
@@ -79,7 +81,7 @@ pub(crate) fn of_run(run: &Run, usable: &Tools, format: ToolsFormat) -> Result<R
         iteration: run.iteration,
         format,
         tools: offered.values().map(|tool| format.definition(tool)).collect(),
-        tool_choice: choice_as(&run.wanted.choice_at(run.iteration), usable, format),
+        tool_choice: choice_as(&run.choice(&offered), usable, format),
         forced_tools: forced_as(run, &offered, format),
         prompts: offered.values().filter_map(|tool| prompt(tool, format)).collect(),
         formatting: used.filter_map(|tool| formatting(tool, format)).collect(),

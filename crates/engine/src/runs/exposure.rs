@@ -57,8 +57,10 @@ fn changed(
     wanted.removed.retain(|id| !added.contains(id));
     wanted.added.extend(added);
     let after = wanted.offered_at(run.iteration.saturating_add(1), usable);
-    // One under a name that is taken.
-    names::functions(&after)?;
+    // One under a name that is taken. Where names were shared before, another tool cannot make up for it.
+    if names::functions(&before).is_ok() {
+        names::functions(&after)?;
+    }
     run.wanted = wanted;
     let only_in = |these: &Tools, those: &Tools| {
         let fresh = these.iter().filter(|(id, _)| !those.contains_key(*id));

@@ -71,6 +71,17 @@ impl Wanted {
         }
     }
 
+    /// The same, as far as the tools of the iteration allow it: a tool that is not offered cannot be chosen, and nothing is required of none.
+    pub(crate) fn choice_among(&self, iteration: u32, offered: &Tools) -> Choice {
+        let choice = self.choice_at(iteration);
+        let is_possible = match &choice {
+            Choice::Only(id) => offered.contains_key(id),
+            Choice::Word(ChoiceWord::Required) => !offered.is_empty(),
+            Choice::Word(ChoiceWord::Auto | ChoiceWord::None) => true,
+        };
+        if is_possible { choice } else { Choice::Word(ChoiceWord::Auto) }
+    }
+
     /// The tools of this iteration, out of those that the caller may use.
     pub(crate) fn offered_at(&self, iteration: u32, usable: &Tools) -> Tools {
         let choice = self.choice_at(iteration);
@@ -197,5 +208,17 @@ mod tests {
             assert_eq!(wanted.choice_at(1), choice);
             assert_eq!(wanted.choice_at(2), then);
         }
+    }
+
+    #[test]
+    fn nothing_is_chosen_that_is_not_offered_and_nothing_required_of_no_tools() {
+        let auto = Choice::Word(ChoiceWord::Auto);
+        let among = |wanted: &Wanted| wanted.choice_among(1, &wanted.offered_at(1, &tools()));
+        let only = Wanted { choice: Choice::Only(id("a")), ..nothing() };
+        assert_eq!(among(&only), only.choice);
+        assert_eq!(among(&Wanted { excluded: [id("a")].into(), ..only }), auto);
+        let required = Wanted { choice: Choice::Word(ChoiceWord::Required), ..nothing() };
+        assert_eq!(among(&required), required.choice);
+        assert_eq!(required.choice_among(1, &Tools::new()), auto);
     }
 }

@@ -106,6 +106,8 @@ pub(crate) struct Session {
 pub(crate) struct Kept {
     /// Identifies the call when it is sent again.
     pub(crate) key: Option<String>,
+    /// The tool as it was written.
+    pub(crate) written: String,
     pub(crate) args: Map<String, Value>,
     pub(crate) result: CallResult,
 }
@@ -173,7 +175,7 @@ impl Session {
         let Some(kept) = self.calls.iter().find(|kept| kept.key.as_ref() == Some(key)) else {
             return Ok(None);
         };
-        if kept.result.id == call.id && kept.args == *args {
+        if kept.result.id == call.id && kept.written == call.name() && kept.args == *args {
             return Ok(Some(kept.result.clone()));
         }
         let message = "a batch of this id had other calls; send these under another id";

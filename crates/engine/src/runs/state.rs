@@ -88,6 +88,11 @@ impl Run {
         self.wanted.offered_at(self.iteration, usable)
     }
 
+    /// What its model may choose of these at its next turn.
+    pub(crate) fn choice(&self, offered: &Tools) -> Choice {
+        self.wanted.choice_among(self.iteration, offered)
+    }
+
     /// Forces and excludes tools, and returns for each excluded tool whether the run had it.
     ///
     /// # Errors

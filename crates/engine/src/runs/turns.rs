@@ -76,10 +76,11 @@ impl Run {
     /// # Errors
     /// [`ErrorCode::IdempotencyConflict`] for other calls under a used id.
     pub(crate) fn begin(&self, batch: &Batch, usable: &Tools) -> Result<Begun, Refusal> {
-        let next = || Turn {
-            offered: self.offered(usable),
-            choice: self.wanted.choice_at(self.iteration),
-            calls_max: usize::try_from(self.calls_per_batch_max).unwrap_or(usize::MAX),
+        let next = || {
+            let offered = self.offered(usable);
+            let choice = self.choice(&offered);
+            let calls_max = usize::try_from(self.calls_per_batch_max).unwrap_or(usize::MAX);
+            Turn { offered, choice, calls_max }
         };
         let Some(known) = self.turns.known(batch.batch_id.as_ref()) else {
             return Ok(Begun { turn: next(), iteration: self.iteration, repeated: false });
@@ -107,15 +108,26 @@ impl Run {
         let before =
             self.turns.known(batch.batch_id.as_ref()).map(|over| over.record.calls.clone());
         for (number, (place, result)) in (0_usize..).zip(places.iter().zip(results.iter_mut())) {
-            let capability = place.capability.as_ref().and_then(|id| begun.turn.offered.get(id));
+            let of =
+                |tools: &Tools| place.capability.as_ref().and_then(|id| tools.get(id)).cloned();
+            let capability = of(&begun.turn.offered).or_else(|| of(usable));
             let (Some(capability), None) = (capability, &result.duplicate_of) else { continue };
             let known = before.as_ref().and_then(|calls| calls.get(number));
             if known.is_none_or(|known| known.status != ResultStatus::Succeeded) {
-                self.learn(capability, place, result, usable);
+                self.learn(&capability, place, result, usable);
             }
         }
         let calls = places.iter().zip(results.iter());
-        let calls = calls.map(|(place, result)| recorded(place, result)).collect();
+        let calls = calls.map(|(place, result)| recorded(place, result));
+        let earlier = before.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+        let calls = calls.zip(earlier).map(|(now, earlier)| match earlier {
+            // What was executed is not made undone by a repeat that is refused here.
+            Some(earlier) if now.tool_call_id.is_none() && earlier.tool_call_id.is_some() => {
+                earlier
+            }
+            Some(_) | None => now,
+        });
+        let calls = calls.collect();
         let record = BatchRecord {
             batch_id: batch.batch_id.clone(),
             iteration: begun.iteration,

@@ -3,7 +3,7 @@
 //! Owns TM-05, TM-06 and TM-12's derivation. Pure: everything it needs is passed in. A tool outside the caller's surface gets exactly the
 //! same answer as one that does not exist.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use placet_policy::catalog::Target;
 use placet_types::{
     digest::{Digest, DigestBuilder},
     error::{ErrorCode, Problem, Refusal},
-    ids::{CapabilityId, IdempotencyKey, ToolCallId},
+    ids::{CapabilityId, IdempotencyKey, RequestId, RunId, StepId, ToolCallId},
     json::canonical_digest,
     run_context::RunRequest,
 };
@@ -68,6 +68,8 @@ pub(crate) fn build(
         resumed: None,
         by_alias,
         retries: 0,
+        is_simulated: in_batch.is_simulated,
+        adapter_time: Duration::ZERO,
         recovered: false,
         deferrals: 0,
         edited: None,
@@ -154,19 +156,35 @@ fn key_of(
         return Ok(key.clone());
     }
     let derived = match (&submission.request_id, &submission.step_id) {
-        (Some(request), Some(step)) => DigestBuilder::new("placet.key.v1")
-            .field("run", submission.run.run_id.as_str().as_bytes())
-            .field("request", request.as_str().as_bytes())
-            .field("step", step.as_str().as_bytes())
-            .field("ordinal", submission.ordinal.to_be_bytes())
-            .finish(),
+        (Some(request), Some(step)) => {
+            return derived_key(&submission.run.run_id, request, step, submission.ordinal);
+        }
         // A held read still needs a record: one of its own, since nothing ties it to another call.
         _ if !target.capability.is_write_class() => DigestBuilder::new("placet.key.read.v1")
             .field("call", call_id.as_str().as_bytes())
             .finish(),
         (request, step) => return Err(key_missing(request.is_none(), step.is_none())),
     };
-    IdempotencyKey::new(format!("derived:{derived}")).map_err(internal)
+    key_from(derived)
+}
+
+/// The key derived from what is stable over retries.
+pub(crate) fn derived_key(
+    run: &RunId,
+    request: &RequestId,
+    step: &StepId,
+    ordinal: u32,
+) -> Result<IdempotencyKey, Refusal> {
+    let derived = DigestBuilder::new("placet.key.v1")
+        .field("run", run.as_str().as_bytes())
+        .field("request", request.as_str().as_bytes())
+        .field("step", step.as_str().as_bytes())
+        .field("ordinal", ordinal.to_be_bytes());
+    key_from(derived.finish())
+}
+
+fn key_from(digest: Digest) -> Result<IdempotencyKey, Refusal> {
+    IdempotencyKey::new(format!("derived:{digest}")).map_err(internal)
 }
 
 fn key_missing(no_request: bool, no_step: bool) -> Refusal {

@@ -49,6 +49,12 @@ pub(crate) async fn park(
         let refused = Refused::of(errors::tool_changed(), Some(&hold.decision));
         return refuse::brokered(context, call, refused).await;
     }
+    if call.stage.built.is_simulated {
+        let message =
+            "not executed: people would have to approve this call, and a simulation asks nobody";
+        let refusal = Refusal::new(ErrorCode::ValidationError, message);
+        return refuse::brokered(context, call, Refused::of(refusal, Some(&hold.decision))).await;
+    }
     let chain = call.stage.identity.chain.clone();
     let held_max = context.settings.held_per_agent_max;
     // Held until the call is in the index, or is not parked after all.

@@ -44,8 +44,8 @@ pub(in crate::openapi) fn execute(docs: &mut SchemaGenerator) -> OperationBuilde
 pub(in crate::openapi) fn simulate(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("simulateInSession", "sessions", "Simulates calls, without keeping them in the session"))
         .description(Some(
-            "Tools that change something are not called, unless a model simulates them. `batch_id` is ignored: a simulation never counts as \
-             the call it simulates.",
+            "Tools that change something are not called, unless a model simulates them, and nobody is asked to approve anything. `batch_id` and \
+             `idempotency_key` are ignored: a simulation never counts as the call it simulates.",
         ))
         .request_body(Some(body::<Batch>(docs)))
         .response("200", ok::<SessionResults>(docs, "The outcome of each call, in order"))
