@@ -21,7 +21,7 @@ use placet_ledger::{
 use placet_types::{
     clock::Timestamp,
     error::{ErrorCode, Problem, Refusal},
-    ids::{ApprovalId, CapabilityId, TenantId, ToolCallId},
+    ids::{AdapterName, ApprovalId, CapabilityId, TenantId, ToolCallId},
     mode::ApprovalMode,
 };
 
@@ -61,8 +61,19 @@ pub struct ReportView {
     pub incomplete: bool,
     /// The numbers of all calls of the tenant.
     pub total: ReportNumbers,
+    /// The same numbers by adapter, in order of name.
+    pub adapters: Vec<AdapterRow>,
     /// The same numbers by adapter and capability, in order of name.
     pub rows: Vec<ReportRow>,
+}
+
+/// The calls of one adapter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AdapterRow {
+    /// The name of the adapter; `unresolved` for tools that do not exist.
+    pub adapter: String,
+    /// The numbers of the adapter.
+    pub numbers: ReportNumbers,
 }
 
 /// The calls of one capability.
@@ -269,15 +280,17 @@ impl Reading {
     }
 
     fn view(mut self, alias_of: impl Fn(&CapabilityId) -> Option<String>) -> ReportView {
-        let Count { total, rows, .. } = self.count();
-        let rows = rows.into_iter().map(|(capability, tally)| {
-            let named = |name: Option<&str>| name.unwrap_or(UNRESOLVED).to_owned();
-            ReportRow {
-                adapter: named(capability.as_ref().map(|id| id.adapter().as_str())),
-                capability: named(capability.as_ref().map(|id| id.capability().as_str())),
-                alias: capability.as_ref().and_then(&alias_of),
-                numbers: tally.numbers(),
-            }
+        let Count { total, adapters, rows, .. } = self.count();
+        let named = |name: Option<&str>| name.unwrap_or(UNRESOLVED).to_owned();
+        let adapters = adapters.into_iter().map(|(adapter, tally)| AdapterRow {
+            adapter: named(adapter.as_ref().map(AdapterName::as_str)),
+            numbers: tally.numbers(),
+        });
+        let rows = rows.into_iter().map(|(capability, tally)| ReportRow {
+            adapter: named(capability.as_ref().map(|id| id.adapter().as_str())),
+            capability: named(capability.as_ref().map(|id| id.capability().as_str())),
+            alias: capability.as_ref().and_then(&alias_of),
+            numbers: tally.numbers(),
         });
         let (from, to) = self.range;
         ReportView {
@@ -286,6 +299,7 @@ impl Reading {
             entries_read: self.entries,
             incomplete: self.incomplete,
             total: total.numbers(),
+            adapters: adapters.collect(),
             rows: rows.collect(),
         }
     }
@@ -295,6 +309,7 @@ impl Reading {
 #[derive(Default)]
 struct Count {
     total: Tally,
+    adapters: BTreeMap<Option<AdapterName>, Tally>,
     rows: BTreeMap<Option<CapabilityId>, Tally>,
     seen: HashSet<ToolCallId>,
     decided: HashSet<ToolCallId>,
@@ -302,7 +317,7 @@ struct Count {
     sent: HashMap<ToolCallId, i64>,
 }
 
-/// What was counted for one capability, or for all.
+/// What was counted for one capability, for one adapter, or for all.
 #[derive(Clone, Default)]
 struct Tally {
     numbers: ReportNumbers,
@@ -332,7 +347,8 @@ impl Count {
             return;
         }
         let row = self.rows.entry(event.capability.clone()).or_default();
-        let mut tallies = [row, &mut self.total];
+        let adapter = event.capability.as_ref().map(|id| id.adapter().clone());
+        let mut tallies = [row, self.adapters.entry(adapter).or_default(), &mut self.total];
         let mut one_more = |counter: Counter| {
             for tally in &mut tallies {
                 let count = counter(&mut tally.numbers);

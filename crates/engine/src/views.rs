@@ -38,6 +38,8 @@ pub struct ToolView {
     pub mode_highest: ApprovalMode,
     /// Whether the tool changes anything. Its calls then need an idempotency key, or a step id and a request id.
     pub writes: bool,
+    /// Whether a call of the tool has to be the only one of its batch: it takes control.
+    pub takes_control: bool,
     /// The MCP feature that the tool uses, if it is not a tool of the server: resources, prompts or completions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature: Option<Feature>,
@@ -68,6 +70,7 @@ impl ToolView {
             output_schema: capability.output_schema.clone(),
             mode_highest: capability.mode_highest,
             writes: capability.is_write_class(),
+            takes_control: capability.takes_control,
             feature: capability.feature(),
             alias: alias.map(|alias| alias.name.clone()),
         }

@@ -47,6 +47,9 @@ fn five_metrics_are_counted_by_capability() {
     assert_eq!((read.latency_mean_ms, read.latency_p99_ms), (Some(200), Some(300)));
     assert_eq!((read.replayed, read.replays_differed, read.conflicts), (1, 1, 1));
     assert_eq!(read.replay_correctness, Some(0.5));
+    // By adapter, too: a mean and a percentile do not follow from those of its capabilities.
+    assert_eq!(report.adapters.len(), 2);
+    assert_eq!(report.adapters[1].numbers, *read);
     let total = &report.total;
     assert_eq!((total.calls, total.refused, total.violations), (8, 4, 2));
     assert_eq!(total.violation_rate, Some(0.25));

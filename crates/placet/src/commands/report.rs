@@ -56,7 +56,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         let rows = report.rows.iter();
         let rows =
             rows.map(|row| line(format!("{}/{}", row.adapter, row.capability), &row.numbers));
-        output::table(HEADER, rows.chain([line("all".to_owned(), &report.total)]));
+        let adapters = report.adapters.iter();
+        let adapters = adapters.map(|of| line(format!("{}, all", of.adapter), &of.numbers));
+        output::table(HEADER, rows.chain(adapters).chain([line("all".to_owned(), &report.total)]));
         if report.incomplete {
             output::note("not everything in this range was read; take a shorter range");
         }
