@@ -72,6 +72,7 @@ async fn pl_01_pl_02_a_model_is_given_schemas_and_what_it_calls_is_executed_unti
     let script = [
         calls("a", &[search("active users"), analyze]),
         calls("b", &[search("a"), search("b"), search("cut off")]),
+        calls("c", &[("records__factorial", json!({ "n": 3 }))]),
         says("One user is active."),
     ];
     let (model, url) = Model::start(script).await;
@@ -112,8 +113,10 @@ async fn pl_01_pl_02_a_model_is_given_schemas_and_what_it_calls_is_executed_unti
         "a third call was not cut off"
     );
     let made: Vec<Value> = record(&setup).iter().map(|one| one["args"]["query"].clone()).collect();
-    assert_eq!(made.len(), 3);
+    assert_eq!(made.len(), 3, "a tool was called that the plan does not describe");
     assert!(!made.contains(&json!("cut off")));
+    let refused = asked[3].body["messages"].as_array().unwrap();
+    assert!(text(refused.last().unwrap(), "content").contains("TOOL_NOT_FOUND"));
     // One trace, the run's; progress is for its owner's eyes, and has no key in it.
     let state = fs::read_to_string(setup.path("plan.state.json")).unwrap();
     assert!(!state.contains("sk-planner"));
@@ -129,7 +132,7 @@ async fn pl_01_pl_02_a_model_is_given_schemas_and_what_it_calls_is_executed_unti
         planned(&setup, &placet, &["resume", "plan.state.json"]).await.ok(),
         "One user is active.\n"
     );
-    assert_eq!(model.asked().len(), 3);
+    assert_eq!(model.asked().len(), 4);
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ pub struct Plan {
     /// The larger plan that the task is a part of; the model reads the first 1,500 characters of its JSON.
     #[serde(default)]
     pub strategic_plan: Option<Value>,
-    /// The tools that the model may call (PL-01). Without any: all that the run offers.
+    /// The tools that the model may call, and no others (PL-01). Without any: all that the run offers.
     #[serde(default)]
     pub tool_descriptions: Vec<ToolDescription>,
     /// Whether the model is offered functions; otherwise the tools are described in words, and it answers in JSON.

@@ -94,7 +94,7 @@ pub struct Progress {
 pub struct PlannedCall {
     /// The call.
     pub call: ToolCall,
-    /// The tool's name at Placet; absent if the model made the name up.
+    /// The tool's name at Placet; absent if the model may not call what it named. Such a call is not sent.
     pub tool: Option<String>,
 }
 
@@ -120,14 +120,24 @@ impl Progress {
     /// The calls as one batch of Placet: the same whenever it is made of the same progress, so that it can be sent again.
     fn batch(&self) -> Value {
         let sent = |PlannedCall { call, tool }: &PlannedCall| {
-            let name = tool.as_ref().unwrap_or(&call.function.name);
-            let function = json!({ "name": name, "arguments": call.function.arguments });
-            json!({ "id": call.id, "type": "function", "function": function })
+            let function = json!({ "name": tool.as_ref()?, "arguments": call.function.arguments });
+            Some(json!({ "id": call.id, "type": "function", "function": function }))
         };
         json!({
             "batch_id": format!("{}-{}", self.run_id, self.iteration),
-            "calls": self.calls.iter().map(sent).collect::<Vec<_>>(),
+            "calls": self.calls.iter().filter_map(sent).collect::<Vec<_>>(),
         })
+    }
+
+    /// The result of each call, where these are the results of the calls that were sent; `None` if their number is another one.
+    fn results(&self, sent: Vec<Value>) -> Option<Vec<Value>> {
+        let mut sent = sent.into_iter();
+        let result = |planned: &PlannedCall| match planned.tool {
+            Some(_) => sent.next(),
+            None => Some(not_offered()),
+        };
+        let results: Option<Vec<Value>> = self.calls.iter().map(result).collect();
+        results.filter(|_| sent.next().is_none())
     }
 
     fn limit(&self) -> Option<&'static str> {
@@ -325,12 +335,13 @@ impl<T: Toolbox> React<T> {
 
     /// Has the calls executed; while any of them waits for people, all stay where they are.
     async fn execute(&mut self) -> Result<Option<Outcome>, StepError<T::Error>> {
-        let batch = self.progress.batch();
-        let results =
-            self.toolbox.batch(&self.progress, &batch).await.map_err(StepError::Toolbox)?;
-        if results.len() != self.progress.calls.len() {
-            return Err(StepError::Incomplete);
-        }
+        let sent = if self.progress.calls.iter().any(|planned| planned.tool.is_some()) {
+            let batch = self.progress.batch();
+            self.toolbox.batch(&self.progress, &batch).await.map_err(StepError::Toolbox)?
+        } else {
+            Vec::new()
+        };
+        let results = self.progress.results(sent).ok_or(StepError::Incomplete)?;
         let mut held = Vec::new();
         for (PlannedCall { call, .. }, result) in self.progress.calls.iter().zip(&results) {
             let (tool, status) = (&call.function.name, status_of(result));
@@ -353,6 +364,12 @@ impl<T: Toolbox> React<T> {
     }
 }
 
+/// The result of a call that the model may not make.
+fn not_offered() -> Value {
+    let message = "this tool is not offered; call only those that are";
+    json!({ "status": "refused", "error": { "error_code": "TOOL_NOT_FOUND", "message": message } })
+}
+
 fn status_of(result: &Value) -> &str {
     result.get("status").and_then(Value::as_str).unwrap_or("unknown")
 }
@@ -370,4 +387,54 @@ fn observation(result: &Value) -> String {
     let seen = error_of(result).or(output).unwrap_or(&Value::Null);
     let text = json!({ "status": status_of(result), "result": seen }).to_string();
     text.chars().take(OBSERVATION_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_chat::{FunctionCall, ToolCall};
+    use serde_json::{Value, json};
+
+    use super::Progress;
+    use crate::schema::functions;
+
+    fn progress(more: &Value) -> Progress {
+        let mut plan = json!({ "model": { "url": "http://127.0.0.1:1/v1", "name": "m" } });
+        plan.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let plan = serde_json::from_value(plan).unwrap();
+        Progress::begin(plan, "Do it.", "run_1".to_owned(), String::new())
+    }
+
+    fn call(id: &str, name: &str) -> ToolCall {
+        let function = FunctionCall { name: name.to_owned(), arguments: "{}".to_owned() };
+        ToolCall { id: id.to_owned(), kind: "function".to_owned(), function }
+    }
+
+    /// The progress after an answer with these calls, of a run that offers `db__find` and `db__drop`.
+    fn called(more: &Value, calls: Vec<ToolCall>) -> Progress {
+        let mut progress = progress(more);
+        let offered = ["db__find", "db__drop"].map(|name| json!({ "function": { "name": name } }));
+        let functions = functions(&progress.plan, &offered);
+        progress.take_answer(calls, String::new(), &functions);
+        progress
+    }
+
+    #[test]
+    fn a_tool_that_the_plan_does_not_describe_is_not_sent() {
+        let described = json!({ "tool_descriptions": [{ "name": "find" }] });
+        let calls = vec![call("a", "db__drop"), call("b", "find"), call("c", "db__find")];
+        let mut progress = called(&described, calls);
+        let batch = progress.batch();
+        assert_eq!(batch["calls"].as_array().unwrap().len(), 1, "{batch:#}");
+        assert_eq!(batch["calls"][0]["function"]["name"], "db__find");
+        assert!(progress.results(Vec::new()).is_none(), "a call has no result");
+        let found = json!({ "status": "succeeded" });
+        assert!(progress.results(vec![found.clone(), found.clone()]).is_none());
+        let results = progress.results(vec![found.clone()]).unwrap();
+        let code = |place: usize| results[place]["error"]["error_code"].clone();
+        assert_eq!((code(0), code(2)), (json!("TOOL_NOT_FOUND"), json!("TOOL_NOT_FOUND")));
+        assert_eq!(results[1], found);
+        progress.take_results(&results);
+        let told = progress.messages[3].content.as_ref().unwrap();
+        assert!(told.contains("TOOL_NOT_FOUND"), "{told}");
+    }
 }
