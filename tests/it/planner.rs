@@ -273,7 +273,43 @@ async fn pl_03_choice_and_form_are_configured_and_the_environment_overrides_the_
         text(&last[4], "content").starts_with("Observation of search_database: {"),
         "{last:#?}"
     );
-    assert!(text(&last[6], "content").contains("one of the two forms"));
+    assert!(text(&last[6], "content").contains("the form that was described"));
+}
+
+#[tokio::test]
+async fn pl_03_what_was_not_chosen_is_not_called() {
+    let setup = records(|_| {}).await;
+    let (placet, agent) = running(&setup).await;
+    let factorial = || ("records__factorial", json!({ "n": 3 }));
+    let search = ("search_database", json!({ "query": "x", "limit": 1 }));
+    let only = json!({ "type": "function", "function": { "name": "search_database" } });
+    let in_words = json!({ "actions": [{ "tool": "records__factorial", "args": { "n": 3 } }] });
+    for (more, called) in [
+        (json!({ "tool_choice": "none" }), calls("a", &[factorial()])),
+        (
+            json!({ "tool_choice": "none", "use_function_calling": false }),
+            says(&in_words.to_string()),
+        ),
+        (
+            json!({ "tool_choice": only, "tool_descriptions": [{ "name": "search_database" }, { "name": "factorial" }] }),
+            calls("a", &[("factorial", json!({ "n": 3 })), search]),
+        ),
+    ] {
+        let (model, url) = Model::start([called, says("{\"answer\":\"Done.\"}")]).await;
+        write_plan(&setup, &url, &more);
+        planned(&setup, &placet, &RUN).await.ok();
+        let asked = model.asked();
+        let messages = asked[1].body["messages"].as_array().unwrap();
+        let refused = messages.iter().any(|one| text(one, "content").contains("TOOL_NOT_FOUND"));
+        assert!(refused, "{messages:#?}");
+        let progress = fs::read_to_string(setup.path("plan.state.json")).unwrap();
+        let progress: Value = serde_json::from_str(&progress).unwrap();
+        let run = agent.get(&format!("/v1/runs/{}", text(&progress, "run_id"))).await.ok();
+        let wanted = if more["tool_choice"] == "none" { "none" } else { "auto" };
+        assert_eq!(run["tool_choice"], wanted);
+    }
+    let made: Vec<Value> = record(&setup).iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(made, ["search_database"]);
 }
 
 #[tokio::test]

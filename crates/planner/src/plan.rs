@@ -41,6 +41,7 @@ pub struct Plan {
     #[serde(default = "default_parallel")]
     pub max_parallel_tool_calls: usize,
     /// `auto`, `required`, `none` or `{"type":"function","function":{"name":…}}` (PL-03); default `auto`. Forced in the first iteration.
+    /// Without function calling: `auto` or `none`.
     #[serde(default)]
     pub tool_choice: Option<Value>,
     /// The highest mode of the run's calls, as in a call; absent: what the agent's class allows.
@@ -192,13 +193,20 @@ impl Plan {
         if !(1..=1_000).contains(&self.limits.iterations_max) {
             return refuse("limits.iterations_max", "is not between 1 and 1,000");
         }
-        match &self.tool_choice {
-            Some(choice) if !is_choice(choice) => refuse(
+        let Some(choice) = &self.tool_choice else { return Ok(()) };
+        if !is_choice(choice) {
+            return refuse(
                 "tool_choice",
                 r#"is not `auto`, `required`, `none` or {"type":"function","function":{"name":"…"}}"#,
-            ),
-            Some(_) | None => Ok(()),
+            );
         }
+        if !self.use_function_calling && choice != "auto" && choice != "none" {
+            return refuse(
+                "tool_choice",
+                "is neither `auto` nor `none`, and anything else needs `use_function_calling`",
+            );
+        }
+        Ok(())
     }
 
     /// The plan with another tool choice: the value of `OPENAI_TOOL_CHOICE`, a word or an object in JSON.
@@ -264,6 +272,10 @@ mod tests {
         let refused = |more: Value| plan(&more).check().unwrap_err().key;
         assert_eq!(refused(json!({ "max_parallel_tool_calls": 0 })), "max_parallel_tool_calls");
         assert_eq!(refused(json!({ "tool_choice": "sometimes" })), "tool_choice");
+        let in_words = json!({ "use_function_calling": false, "tool_choice": "required" });
+        assert_eq!(refused(in_words), "tool_choice");
+        let none = json!({ "use_function_calling": false, "tool_choice": "none" });
+        assert_eq!(plan(&none).check(), Ok(()));
         assert_eq!(refused(json!({ "limits": { "iterations_max": 0 } })), "limits.iterations_max");
         let twice = json!([{ "name": "a" }, { "name": "a" }]);
         assert_eq!(refused(json!({ "tool_descriptions": twice })), "tool_descriptions");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::plan::Plan;
-use crate::schema::{Function, choice, functions};
+use crate::schema::{Function, choice, functions, may_call};
 use crate::words;
 
 /// How many characters of one observation the model reads.
@@ -283,27 +283,11 @@ impl<T: Toolbox> React<T> {
     /// Asks the model; its calls or its answer are in the progress afterwards.
     async fn ask(&mut self) -> Result<(), StepError<T::Error>> {
         let offered = self.toolbox.offer(&self.progress).await.map_err(StepError::Toolbox)?;
-        let functions = functions(&self.progress.plan, &offered);
-        let definitions: Vec<Value> = functions.iter().map(|one| one.definition.clone()).collect();
-        let mut messages = self.progress.messages.clone();
+        let choice = choice(&self.progress.plan, self.progress.iteration);
+        let mut functions = functions(&self.progress.plan, &offered);
         let with_functions = self.progress.plan.use_function_calling;
-        let Reply { message, tokens } = if with_functions {
-            let choice = choice(&self.progress.plan, self.progress.iteration);
-            let (functions, tool_choice) = (&definitions, Some(&choice));
-            self.model
-                .complete(ChatRequest {
-                    messages: &messages,
-                    functions,
-                    tool_choice,
-                    ..ChatRequest::default()
-                })
-                .await?
-        } else {
-            messages.insert(1, Message::new("system", words::told(&definitions)));
-            self.model
-                .complete(ChatRequest { messages: &messages, ..ChatRequest::default() })
-                .await?
-        };
+        let Reply { message, tokens } = self.complete(&functions, &choice).await?;
+        functions.retain(|one| may_call(&choice, &one.name));
         self.progress.iteration = self.progress.iteration.saturating_add(1);
         self.progress.tokens = self.progress.tokens.saturating_add(tokens);
         let text = message.content.unwrap_or_default();
@@ -331,6 +315,26 @@ impl<T: Toolbox> React<T> {
             self.toolbox.show(Event::Called { iteration, tool, arguments });
         }
         Ok(())
+    }
+
+    /// Sends the conversation to the model, with these functions.
+    async fn complete(&self, functions: &[Function], choice: &Value) -> Result<Reply, ChatError> {
+        let mut messages = self.progress.messages.clone();
+        let offered = functions.iter();
+        if self.progress.plan.use_function_calling {
+            let functions: Vec<Value> = offered.map(|one| one.definition.clone()).collect();
+            let asked = ChatRequest {
+                messages: &messages,
+                functions: &functions,
+                tool_choice: Some(choice),
+                ..ChatRequest::default()
+            };
+            return self.model.complete(asked).await;
+        }
+        let offered = offered.filter(|one| may_call(choice, &one.name));
+        let offered: Vec<Value> = offered.map(|one| one.definition.clone()).collect();
+        messages.insert(1, Message::new("system", words::told(&offered)));
+        self.model.complete(ChatRequest { messages: &messages, ..ChatRequest::default() }).await
     }
 
     /// Has the calls executed; while any of them waits for people, all stay where they are.

@@ -21,6 +21,14 @@ pub(crate) fn choice(plan: &Plan, iteration: u32) -> Value {
     if iteration == 0 || choice == json!("none") { choice } else { auto }
 }
 
+/// Whether a tool choice lets the model call this function.
+pub(crate) fn may_call(choice: &Value, name: &str) -> bool {
+    match choice.pointer("/function/name") {
+        Some(only) => only == name,
+        None => choice != "none",
+    }
+}
+
 /// The functions of a plan whose run offers these: those described, or all.
 pub(crate) fn functions(plan: &Plan, offered: &[Value]) -> Vec<Function> {
     if plan.tool_descriptions.is_empty() {
@@ -75,7 +83,7 @@ fn of_strings(args: &[String]) -> Value {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{choice, functions};
+    use super::{choice, functions, may_call};
     use crate::plan::Plan;
 
     fn plan(more: &Value) -> Plan {
@@ -117,5 +125,13 @@ mod tests {
             assert_eq!((choice(&plan, 0), choice(&plan, 1)), (chosen, json!(later)));
         }
         assert_eq!(choice(&plan(&json!({})), 0), "auto");
+    }
+
+    #[test]
+    fn nothing_but_what_was_chosen_may_be_called() {
+        let named = json!({ "type": "function", "function": { "name": "search" } });
+        assert!(may_call(&named, "search") && !may_call(&named, "drop"));
+        assert!(!may_call(&json!("none"), "search"));
+        assert!(may_call(&json!("auto"), "search") && may_call(&json!("required"), "search"));
     }
 }

@@ -8,10 +8,13 @@ use serde_json::{Value, json};
 
 /// The message to a model that answered in neither of the two forms.
 pub(crate) const TOLD_AGAIN: &str =
-    "Answer with one JSON object and nothing else, in one of the two forms.";
+    "Answer with one JSON object and nothing else, in the form that was described.";
 
-/// The description of its tools.
+/// The description of its tools and of its answer.
 pub(crate) fn told(definitions: &[Value]) -> String {
+    if definitions.is_empty() {
+        return "Answer with one JSON object and nothing else: {\"answer\":\"TEXT\"}.".to_owned();
+    }
     let functions: Vec<&Value> = definitions.iter().filter_map(|one| one.get("function")).collect();
     format!(
         "You have these tools, each with the JSON Schema of its arguments:\n{}\n\nAnswer with one JSON object and nothing else: \
@@ -65,7 +68,15 @@ pub(crate) fn written(calls: &[ToolCall]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{read, written};
+    use serde_json::json;
+
+    use super::{read, told, written};
+
+    #[test]
+    fn without_tools_there_is_nothing_to_call() {
+        assert!(!told(&[]).contains("actions"));
+        assert!(told(&[json!({ "function": { "name": "find" } })]).contains("actions"));
+    }
 
     #[test]
     fn an_answer_has_one_of_two_forms() {

@@ -57,8 +57,11 @@ impl Remote {
         tools.dedup();
         let forced =
             tools.iter().map(|name| json!({ "type": "function", "function": { "name": name } }));
+        // A function is named as the model knows it, which may be a part of the tool's name: the planner itself enforces that choice.
+        let choice = plan.tool_choice.as_ref().and_then(Value::as_str).unwrap_or("auto");
         let request = json!({
             "run": run,
+            "tool_choice": choice,
             "forced_tools": forced.collect::<Vec<_>>(),
             "calls_per_batch_max": plan.max_parallel_tool_calls,
         });
