@@ -104,7 +104,7 @@ async fn pl_01_pl_02_a_model_is_given_schemas_and_what_it_calls_is_executed_unti
     let seen: Value = serde_json::from_str(&text(&second[3], "content")).unwrap();
     assert_eq!(
         seen,
-        json!({ "status": "succeeded", "result": { "records": [{ "id": "user1" }] } })
+        json!({ "status": "succeeded", "output": { "records": [{ "id": "user1" }] } })
     );
     assert!(text(&second[4], "content").contains("TOOL_NOT_FOUND"));
     assert_eq!(

@@ -384,13 +384,23 @@ fn error_of(result: &Value) -> Option<&Value> {
     error.or_else(|| result.get("error"))
 }
 
-/// What the model reads of a result: the output, or the error; cut where it is long.
+/// What the model reads of a result.
+#[derive(Serialize)]
+struct Observation<'a> {
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a Value>,
+    /// The last member, since a long text loses its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a Value>,
+}
+
+/// A result as the model reads it, cut where it is long. A call that failed may have an output too: what the tool says went wrong.
 fn observation(result: &Value) -> String {
     let present = |pointer: &str| result.pointer(pointer).filter(|value| !value.is_null());
     let output = present("/result/output/structured").or_else(|| present("/result/output"));
-    let seen = error_of(result).or(output).unwrap_or(&Value::Null);
-    let text = json!({ "status": status_of(result), "result": seen }).to_string();
-    text.chars().take(OBSERVATION_CHARS_MAX).collect()
+    let seen = Observation { status: status_of(result), error: error_of(result), output };
+    serde_json::to_string(&seen).unwrap_or_default().chars().take(OBSERVATION_CHARS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -398,7 +408,7 @@ mod tests {
     use placet_chat::{FunctionCall, ToolCall};
     use serde_json::{Value, json};
 
-    use super::Progress;
+    use super::{OBSERVATION_CHARS_MAX, Progress, observation};
     use crate::schema::functions;
 
     fn progress(more: &Value) -> Progress {
@@ -440,5 +450,18 @@ mod tests {
         progress.take_results(&results);
         let told = progress.messages[3].content.as_ref().unwrap();
         assert!(told.contains("TOOL_NOT_FOUND"), "{told}");
+    }
+
+    #[test]
+    fn a_failed_call_is_read_with_its_own_output() {
+        let output = json!({ "content": [{ "type": "text", "text": "no such city" }] });
+        let error = json!({ "error_code": "ADAPTER_FAILED" });
+        let failed = json!({ "status": "failed", "result": { "error": error, "output": output } });
+        let seen: Value = serde_json::from_str(&observation(&failed)).unwrap();
+        assert_eq!(seen, json!({ "status": "failed", "error": error, "output": output }));
+        let long = json!({ "status": "failed", "result": { "error": error, "output": "x".repeat(20_000) } });
+        let seen = observation(&long);
+        assert_eq!(seen.chars().count(), OBSERVATION_CHARS_MAX);
+        assert!(seen.starts_with("{\"status\":\"failed\",\"error\":{"), "{seen}");
     }
 }
