@@ -117,15 +117,21 @@ impl Progress {
         }
     }
 
+    /// The id of the call in this place of the model's last answer.
+    fn call_id(&self, place: usize) -> String {
+        format!("call_{}_{place}", self.iteration)
+    }
+
     /// The calls as one batch of Placet: the same whenever it is made of the same progress, so that it can be sent again.
     fn batch(&self) -> Value {
-        let sent = |PlannedCall { call, tool }: &PlannedCall| {
+        // The ids of a model may be equal, or longer than Placet takes.
+        let sent = |(place, PlannedCall { call, tool }): (usize, &PlannedCall)| {
             let function = json!({ "name": tool.as_ref()?, "arguments": call.function.arguments });
-            Some(json!({ "id": call.id, "type": "function", "function": function }))
+            Some(json!({ "id": self.call_id(place), "type": "function", "function": function }))
         };
         json!({
             "batch_id": format!("{}-{}", self.run_id, self.iteration),
-            "calls": self.calls.iter().filter_map(sent).collect::<Vec<_>>(),
+            "calls": self.calls.iter().enumerate().filter_map(sent).collect::<Vec<_>>(),
         })
     }
 
@@ -154,7 +160,7 @@ impl Progress {
     fn take_answer(&mut self, mut calls: Vec<ToolCall>, text: String, functions: &[Function]) {
         calls.truncate(self.plan.max_parallel_tool_calls);
         for (place, call) in calls.iter_mut().enumerate().filter(|(_, call)| call.id.is_empty()) {
-            call.id = format!("call_{}_{place}", self.iteration);
+            call.id = self.call_id(place);
         }
         let message = match (calls.is_empty(), self.plan.use_function_calling) {
             (true, _) => Message::new("assistant", text.clone()),
@@ -463,5 +469,18 @@ mod tests {
         let seen = observation(&long);
         assert_eq!(seen.chars().count(), OBSERVATION_CHARS_MAX);
         assert!(seen.starts_with("{\"status\":\"failed\",\"error\":{"), "{seen}");
+    }
+
+    #[test]
+    fn ids_of_the_model_stay_in_the_conversation() {
+        let long = "x".repeat(200);
+        let calls = vec![call(&long, "db__find"), call("a", "db__find"), call("a", "db__drop")];
+        let mut progress = called(&json!({}), calls);
+        let batch = progress.batch();
+        let ids: Vec<&Value> =
+            batch["calls"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+        assert_eq!(ids, ["call_0_0", "call_0_1", "call_0_2"]);
+        progress.take_results(&[json!({}), json!({}), json!({})]);
+        assert_eq!(progress.messages[3].tool_call_id, Some(long));
     }
 }
