@@ -344,6 +344,11 @@ async fn a_plan_that_cannot_be_followed_says_why_and_one_without_an_end_is_ended
         let ended: Value = serde_json::from_str(&ended.out).unwrap();
         assert_eq!((&ended["status"], &ended["iterations"]), (&json!("limited"), &json!(2)));
     }
+    // A model that answers nothing has not answered.
+    let (model, url) = Model::start([says(""), says(" "), says("")]).await;
+    write_plan(&setup, &url, &json!({}));
+    let empty = planned(&setup, &placet, &[&RUN[..], &["--state", "empty.json"]].concat()).await;
+    assert_eq!((empty.code, model.asked().len()), (Some(1), 3), "{empty:?}");
     // Nobody listens there; nothing is lost.
     write_plan(&setup, &local(1, "/v1"), &json!({}));
     let unreachable = planned(&setup, &placet, &RUN).await;

@@ -14,8 +14,10 @@ use crate::words;
 
 /// How many characters of one observation the model reads.
 const OBSERVATION_CHARS_MAX: usize = 16_000;
-/// How often in a row a model without function calling may answer in neither form.
+/// How often in a row a model may answer with neither calls nor text, or, without function calling, in neither form.
 const MISREAD_MAX: u32 = 3;
+/// The message to a model with function calling after an answer that is empty.
+const TOLD_AGAIN: &str = "Your answer was empty. Call tools, or answer with text.";
 
 /// Placet, as far as a plan uses it.
 #[async_trait]
@@ -156,6 +158,25 @@ impl Progress {
         over.into_iter().find_map(|(is_over, name)| is_over.then_some(name))
     }
 
+    /// The calls and the text of an answer; `None` if it has neither: a model that refuses may leave both out.
+    fn read(&self, calls: Option<Vec<ToolCall>>, text: &str) -> Option<(Vec<ToolCall>, String)> {
+        let read = if self.plan.use_function_calling {
+            Some((calls.unwrap_or_default(), text.to_owned()))
+        } else {
+            words::read(text)
+        };
+        read.filter(|(calls, answer)| !calls.is_empty() || !answer.trim().is_empty())
+    }
+
+    /// Takes an answer that cannot be used into the conversation, and asks for another one.
+    fn take_misread(&mut self, text: String) {
+        if !text.trim().is_empty() {
+            self.messages.push(Message::new("assistant", text));
+        }
+        let again = if self.plan.use_function_calling { TOLD_AGAIN } else { words::TOLD_AGAIN };
+        self.messages.push(Message::new("user", again));
+    }
+
     /// Takes an answer of the model into the conversation.
     fn take_answer(&mut self, mut calls: Vec<ToolCall>, text: String, functions: &[Function]) {
         calls.truncate(self.plan.max_parallel_tool_calls);
@@ -291,30 +312,24 @@ impl<T: Toolbox> React<T> {
         let offered = self.toolbox.offer(&self.progress).await.map_err(StepError::Toolbox)?;
         let choice = choice(&self.progress.plan, self.progress.iteration);
         let mut functions = functions(&self.progress.plan, &offered);
-        let with_functions = self.progress.plan.use_function_calling;
         let Reply { message, tokens } = self.complete(&functions, &choice).await?;
         functions.retain(|one| may_call(&choice, &one.name));
         self.progress.iteration = self.progress.iteration.saturating_add(1);
         self.progress.tokens = self.progress.tokens.saturating_add(tokens);
         let text = message.content.unwrap_or_default();
-        if with_functions {
-            if message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
-                && !text.is_empty()
-            {
-                self.toolbox.show(Event::Thought(&text));
-            }
-            self.progress.take_answer(message.tool_calls.unwrap_or_default(), text, &functions);
-        } else if let Some((calls, answer)) = words::read(&text) {
-            self.misread = 0;
-            self.progress.take_answer(calls, answer, &functions);
-        } else {
+        let Some((calls, answer)) = self.progress.read(message.tool_calls, &text) else {
             self.misread = self.misread.saturating_add(1);
             if self.misread >= MISREAD_MAX {
                 return Err(StepError::Misread);
             }
-            self.progress.messages.push(Message::new("assistant", text));
-            self.progress.messages.push(Message::new("user", words::TOLD_AGAIN));
+            self.progress.take_misread(text);
+            return Ok(());
+        };
+        self.misread = 0;
+        if !calls.is_empty() && !answer.is_empty() {
+            self.toolbox.show(Event::Thought(&answer));
         }
+        self.progress.take_answer(calls, answer, &functions);
         for PlannedCall { call, .. } in &self.progress.calls {
             let (tool, arguments) = (&call.function.name, &call.function.arguments);
             let iteration = self.progress.iteration;
@@ -482,5 +497,22 @@ mod tests {
         assert_eq!(ids, ["call_0_0", "call_0_1", "call_0_2"]);
         progress.take_results(&[json!({}), json!({}), json!({})]);
         assert_eq!(progress.messages[3].tool_call_id, Some(long));
+    }
+
+    #[test]
+    fn an_empty_answer_is_no_answer() {
+        for in_words in [true, false] {
+            let mut progress = progress(&json!({ "use_function_calling": !in_words }));
+            for empty in ["", " \n", "{\"answer\":\" \"}"] {
+                let is_text = !in_words && empty.starts_with('{');
+                assert_eq!(progress.read(Some(Vec::new()), empty).is_some(), is_text, "{empty:?}");
+            }
+            progress.take_misread(" ".to_owned());
+            let last = progress.messages.last().unwrap();
+            assert_eq!((progress.messages.len(), last.role.as_str()), (3, "user"));
+        }
+        let (calls, text) =
+            progress(&json!({})).read(Some(vec![call("a", "db__find")]), "").unwrap();
+        assert_eq!((calls.len(), text.as_str()), (1, ""));
     }
 }
