@@ -90,7 +90,7 @@ pub struct Limits {
     pub iterations_max: u32,
     /// Tokens of all requests and answers together, as the endpoint counts them.
     pub tokens_max: u64,
-    /// Seconds of work; time in which the plan waits for people does not count.
+    /// Seconds of work; time in which the plan waits for people does not count. A model that has not answered by then is left.
     pub seconds_max: u64,
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Owns the order of these steps, and when the plan is parked or ends. Not here: how progress is kept.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use placet_chat::{ChatClient, ChatError, ChatRequest, Message, Reply, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::plan::Plan;
 use crate::schema::{Function, choice, functions, may_call};
@@ -156,6 +158,12 @@ impl Progress {
             (self.worked_ms / 1_000 >= limits.seconds_max, "seconds_max"),
         ];
         over.into_iter().find_map(|(is_over, name)| is_over.then_some(name))
+    }
+
+    /// What `limits.seconds_max` leaves.
+    fn time_left(&self) -> Duration {
+        let total_ms = self.plan.limits.seconds_max.saturating_mul(1_000);
+        Duration::from_millis(total_ms.saturating_sub(self.worked_ms))
     }
 
     /// The calls and the text of an answer; `None` if it has neither: a model that refuses may leave both out.
@@ -312,7 +320,10 @@ impl<T: Toolbox> React<T> {
         let offered = self.toolbox.offer(&self.progress).await.map_err(StepError::Toolbox)?;
         let choice = choice(&self.progress.plan, self.progress.iteration);
         let mut functions = functions(&self.progress.plan, &offered);
-        let Reply { message, tokens } = self.complete(&functions, &choice).await?;
+        let answering = timeout(self.progress.time_left(), self.complete(&functions, &choice));
+        // When the time is up, the next step ends the plan.
+        let Ok(reply) = answering.await else { return Ok(()) };
+        let Reply { message, tokens } = reply?;
         functions.retain(|one| may_call(&choice, &one.name));
         self.progress.iteration = self.progress.iteration.saturating_add(1);
         self.progress.tokens = self.progress.tokens.saturating_add(tokens);
@@ -429,7 +440,9 @@ mod tests {
     use placet_chat::{FunctionCall, ToolCall};
     use serde_json::{Value, json};
 
-    use super::{OBSERVATION_CHARS_MAX, Progress, observation};
+    use async_trait::async_trait;
+
+    use super::{Event, OBSERVATION_CHARS_MAX, Outcome, Progress, React, Toolbox, observation};
     use crate::schema::functions;
 
     fn progress(more: &Value) -> Progress {
@@ -514,5 +527,40 @@ mod tests {
         let (calls, text) =
             progress(&json!({})).read(Some(vec![call("a", "db__find")]), "").unwrap();
         assert_eq!((calls.len(), text.as_str()), (1, ""));
+    }
+
+    struct NoTools;
+
+    #[async_trait]
+    impl Toolbox for NoTools {
+        type Error = ();
+
+        async fn offer(&self, _: &Progress) -> Result<Vec<Value>, ()> {
+            Ok(Vec::new())
+        }
+
+        async fn batch(&self, _: &Progress, _: &Value) -> Result<Vec<Value>, ()> {
+            Err(())
+        }
+
+        fn save(&mut self, _: &Progress) -> Result<(), ()> {
+            Ok(())
+        }
+
+        fn show(&mut self, _: Event<'_>) {}
+    }
+
+    #[tokio::test]
+    async fn a_silent_model_is_waited_for_within_the_seconds_of_the_plan() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", silent.local_addr().unwrap());
+        let mut progress = progress(&json!({
+            "model": { "url": url, "name": "m" }, "limits": { "seconds_max": 3 },
+        }));
+        progress.worked_ms = 2_900;
+        let model = progress.plan.model.client(None).unwrap();
+        let mut react = React::new(model, NoTools, progress);
+        assert_eq!(react.run().await.unwrap(), Outcome::Bounded("seconds_max"));
+        assert_eq!(react.progress().iteration, 0);
     }
 }
