@@ -160,6 +160,12 @@ impl Progress {
         over.into_iter().find_map(|(is_over, name)| is_over.then_some(name))
     }
 
+    /// Whether it cannot go on: it has its answer, or a limit ended it.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.answer.is_some() || (self.calls.is_empty() && self.limit().is_some())
+    }
+
     /// What `limits.seconds_max` leaves.
     fn time_left(&self) -> Duration {
         let total_ms = self.plan.limits.seconds_max.saturating_mul(1_000);
@@ -562,5 +568,15 @@ mod tests {
         let mut react = React::new(model, NoTools, progress);
         assert_eq!(react.run().await.unwrap(), Outcome::Bounded("seconds_max"));
         assert_eq!(react.progress().iteration, 0);
+    }
+
+    #[test]
+    fn a_limit_ends_a_plan_when_no_calls_are_on_their_way() {
+        let mut progress = called(&json!({}), vec![call("a", "db__find")]);
+        assert!(!progress.has_ended());
+        progress.tokens = progress.plan.limits.tokens_max;
+        assert!(!progress.has_ended());
+        progress.take_results(&[json!({})]);
+        assert!(progress.has_ended());
     }
 }

@@ -128,7 +128,7 @@ fn begun(
     }
     let is_there =
         state.try_exists().attempted(format!("`{}` cannot be looked at", state.display()))?;
-    if is_there && restored(state)?.answer.is_none() {
+    if is_there && !restored(state)?.has_ended() {
         let resume = format!("{} plan resume {}", environment.program(), state.display());
         return Err(Failure::usage(format!(
             "a plan that is not finished is kept in `{}`",
