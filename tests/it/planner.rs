@@ -171,6 +171,25 @@ async fn pl_02_a_plan_waits_for_people_survives_a_restart_and_acts_once() {
     assert!(text(&messages[3], "content").contains("closed"), "{messages:#}");
 }
 
+#[tokio::test]
+async fn a_held_plan_goes_on_when_its_tool_is_gone() {
+    let setup = records(|tools| tools["update_record"]["mode"] = json!("destructive")).await;
+    let (placet, _agent) = running(&setup).await;
+    let update = ("records__update_record", json!({ "record_id": "REC-1", "status": "closed" }));
+    let (model, url) = Model::start([calls("a", &[update]), says("It is gone.")]).await;
+    write_plan(&setup, &url, &json!({ "safety_mode": "destructive" }));
+    assert_eq!(planned(&setup, &placet, &RUN).await.code, Some(4));
+    placet.kill().await;
+    let mut contract = setup.read_contract("records");
+    contract["capabilities"]["update_record"]["enabled"] = json!(false);
+    let setup = setup.contract("records", &contract);
+    let (placet, _agent) = running(&setup).await;
+    let resumed = planned(&setup, &placet, &["resume", "plan.state.json"]).await;
+    assert_eq!(resumed.ok(), "It is gone.\n");
+    let messages = model.asked()[1].body["messages"].clone();
+    assert!(text(&messages[3], "content").contains("TOOL_NOT_FOUND"), "{messages:#}");
+}
+
 /// How many turns the plan has that is killed, each of which changes a record.
 const TURNS: usize = 6;
 

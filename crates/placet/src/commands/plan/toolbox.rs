@@ -43,7 +43,7 @@ struct Results {
 }
 
 impl Remote {
-    /// Opens the run. The tools of unfinished calls are in its surface, as they were when the model called them.
+    /// Opens the run. The tools of unfinished calls are in its surface, as they were when the model called them, if all still exist.
     async fn open(&self, progress: &Progress) -> Result<(), Failure> {
         let plan = &progress.plan;
         let run = Run {
@@ -59,19 +59,29 @@ impl Remote {
             tools.iter().map(|name| json!({ "type": "function", "function": { "name": name } }));
         // A function is named as the model knows it, which may be a part of the tool's name: the planner itself enforces that choice.
         let choice = plan.tool_choice.as_ref().and_then(Value::as_str).unwrap_or("auto");
-        let request = json!({
+        let mut request = json!({
             "run": run,
             "tool_choice": choice,
             "forced_tools": forced.collect::<Vec<_>>(),
             "calls_per_batch_max": plan.max_parallel_tool_calls,
         });
-        self.client.post(&["v1", "runs"], &request).await?.document::<Value>().map(drop)
+        let mut reply = self.client.post(&["v1", "runs"], &request).await?;
+        // One of these tools is gone. Without them the run opens, and each call is answered for itself.
+        if !tools.is_empty() && is_problem(&reply, ErrorCode::ToolNotFound) {
+            request["forced_tools"] = json!([]);
+            reply = self.client.post(&["v1", "runs"], &request).await?;
+        }
+        reply.document::<Value>().map(drop)
     }
 }
 
 /// Whether the node does not have the run: it is new, or the node was started since.
 fn is_not_open(reply: &Reply) -> bool {
-    reply.problem().is_some_and(|problem| problem.error_code == ErrorCode::RunNotFound)
+    is_problem(reply, ErrorCode::RunNotFound)
+}
+
+fn is_problem(reply: &Reply, code: ErrorCode) -> bool {
+    reply.problem().is_some_and(|problem| problem.error_code == code)
 }
 
 #[async_trait]
