@@ -296,7 +296,7 @@ fn what_now<T>(request: &Request<T>) -> &'static str {
             "send the same call again with the same --run, --step and --request: it is never executed twice"
         }
         _ if path.ends_with("/batches") => {
-            "go on with the plan: the same calls are sent again, and none of them is executed twice"
+            "go on with the plan: the same calls are sent again, and no write is made twice"
         }
         // A decision, an act in the approval service, or an operator's command.
         _ => {
@@ -403,7 +403,7 @@ mod tests {
             what_now(&request.body(()).unwrap())
         };
         for path in ["/v1/calls", "/placet/v1/calls", "/v1/runs/r1/batches"] {
-            assert!(asked("POST", path).contains("executed twice"), "{path}");
+            assert!(asked("POST", path).contains("twice"), "{path}");
         }
         for path in ["/v1/approvals/apr_1/decisions", "/v1/directives", "/v1/calls/call_1/rearm"] {
             let told = asked("POST", path);

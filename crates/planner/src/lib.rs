@@ -5,7 +5,7 @@
 //!
 //! Owns the [`Plan`], the messages and the [`Progress`] between two steps. Not here: Placet itself ([`Toolbox`]), files, the terminal.
 //! Invariant: the calls of a batch are in the saved progress before they are sent, under the ids that a repetition uses too, so that an
-//! interrupted plan resumes without anything being done twice.
+//! interrupted plan resumes without a write being made twice.
 
 mod plan;
 mod react;

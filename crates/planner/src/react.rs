@@ -30,7 +30,7 @@ pub trait Toolbox: Send + Sync {
     /// The functions that the run currently offers; the run is opened if it is not open.
     async fn offer(&self, progress: &Progress) -> Result<Vec<Value>, Self::Error>;
 
-    /// Has the calls of one turn executed, and returns the `results` of the batch. Sending the same batch again does nothing twice.
+    /// Has the calls of one turn executed, and returns the `results` of the batch. Sending the same batch again makes no write twice.
     async fn batch(&self, progress: &Progress, batch: &Value) -> Result<Vec<Value>, Self::Error>;
 
     /// Saves the progress durably.

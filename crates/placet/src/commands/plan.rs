@@ -1,7 +1,7 @@
 //! `placet plan`: a model works on a task, and every call it makes is decided by a running Placet.
 //!
 //! Owns the file that keeps a plan's progress, and what a person sees of it. The loop is `placet-planner`'s. Invariant: progress is
-//! durable before a batch is sent, so that an interrupted plan resumes and nothing is done twice.
+//! durable before a batch is sent, so that an interrupted plan resumes and no write is made twice.
 
 mod toolbox;
 
