@@ -32,13 +32,21 @@ fn what_breaks_a_rule_of_its_own_is_not_called_unknown_too() {
         "allOf": [{ "properties": { "m": { "type": "array", "prefixItems": [{}], "items": false } } }],
         "dependentRequired": { "n": ["m"] }, "unevaluatedProperties": false,
     });
-    check(schema.clone(), json!({ "n": 1, "u": 1 }), &expect![[r#"
+    check(
+        schema.clone(),
+        json!({ "n": 1, "u": 1 }),
+        &expect![[r#"
         `m` is required
         `/u`: `u` is not a known property
-    "#]]);
-    check(schema, json!({ "n": 1, "m": ["a", "b"] }), &expect![[r#"
+    "#]],
+    );
+    check(
+        schema,
+        json!({ "n": 1, "m": ["a", "b"] }),
+        &expect![[r#"
         `/m/1`: is not allowed
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
