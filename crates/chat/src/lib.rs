@@ -8,7 +8,7 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use placet_egress::{EgressClient, EgressError, join_segments};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use url::Url;
 
@@ -40,10 +40,10 @@ impl Message {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// Its id; empty where the endpoint gives none.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     pub id: String,
     /// Always `function`.
-    #[serde(rename = "type", default = "function")]
+    #[serde(rename = "type", default = "function", deserialize_with = "kind")]
     pub kind: String,
     /// What is called.
     pub function: FunctionCall,
@@ -53,13 +53,22 @@ fn function() -> String {
     "function".to_owned()
 }
 
+/// Endpoints give `null` for what they leave out.
+fn kind<'de, D: Deserializer<'de>>(given: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(given)?.unwrap_or_else(function))
+}
+
+fn text<'de, D: Deserializer<'de>>(given: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(given)?.unwrap_or_default())
+}
+
 /// The name and the arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionCall {
     /// The function's name.
     pub name: String,
     /// The arguments, as JSON in a string.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     pub arguments: String,
 }
 
@@ -120,19 +129,76 @@ struct Completing<'a> {
 #[derive(Deserialize)]
 struct Completion {
     choices: Vec<Choice>,
-    #[serde(default)]
-    usage: Usage,
+    usage: Option<Usage>,
 }
 
 #[derive(Deserialize)]
 struct Choice {
-    message: Message,
+    message: Answer,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct Usage {
-    #[serde(default)]
-    total_tokens: u64,
+    total_tokens: Option<u64>,
+}
+
+/// The message of an answer, in every form that endpoints give it.
+#[derive(Deserialize)]
+struct Answer {
+    role: Option<String>,
+    content: Option<Content>,
+    tool_calls: Option<Vec<ToolCall>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part {
+    Text {
+        text: String,
+    },
+    /// What is no part of the answer, such as how the model came to it.
+    #[serde(other)]
+    Other,
+}
+
+impl Content {
+    fn into_text(self) -> String {
+        let parts = match self {
+            Self::Text(text) => return text,
+            Self::Parts(parts) => parts,
+        };
+        let text = |part| match part {
+            Part::Text { text } => Some(text),
+            Part::Other => None,
+        };
+        parts.into_iter().filter_map(text).collect()
+    }
+}
+
+/// Reads an answer.
+fn read(body: &[u8]) -> Result<Reply, ChatError> {
+    let completion: Completion =
+        serde_json::from_slice(body).map_err(|_other_form| ChatError::Malformed)?;
+    let tokens = completion.usage.and_then(|usage| usage.total_tokens).unwrap_or_default();
+    let answer = completion.choices.into_iter().next().ok_or(ChatError::Malformed)?.message;
+    let Answer { role, content, tool_calls } = answer;
+    if role.is_none() && content.is_none() && tool_calls.is_none() {
+        return Err(ChatError::Malformed);
+    }
+    let message = Message {
+        role: role.unwrap_or_else(|| "assistant".to_owned()),
+        content: content.map(Content::into_text),
+        tool_calls,
+        tool_call_id: None,
+    };
+    Ok(Reply { message, tokens })
 }
 
 /// The client of one model.
@@ -194,10 +260,60 @@ impl ChatClient {
         if !response.status().is_success() {
             return Err(ChatError::Refused { status: response.status().as_u16() });
         }
-        let completion: Completion =
-            serde_json::from_slice(response.body()).map_err(|_other_form| ChatError::Malformed)?;
-        let tokens = completion.usage.total_tokens;
-        let message = completion.choices.into_iter().next().ok_or(ChatError::Malformed)?.message;
-        Ok(Reply { message, tokens })
+        read(response.body())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{ChatError, Reply, read};
+
+    fn reply(message: &Value, usage: &Value) -> Result<Reply, ChatError> {
+        let body = json!({ "id": null, "choices": [{ "message": message }], "usage": usage });
+        read(body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn what_an_answer_leaves_out_or_gives_as_null_has_a_default() {
+        for message in [
+            json!({ "content": "hi" }),
+            json!({ "role": null, "content": "hi", "tool_calls": null }),
+            json!({ "role": "assistant", "content": [{ "type": "text", "text": "h" }, { "type": "thinking", "thinking": [] }, { "type": "text", "text": "i" }] }),
+        ] {
+            for usage in [json!(null), json!({}), json!({ "total_tokens": null })] {
+                let Reply { message, tokens } = reply(&message, &usage).unwrap();
+                assert_eq!((message.role.as_str(), tokens), ("assistant", 0));
+                assert_eq!(message.content.as_deref(), Some("hi"));
+            }
+        }
+        let call =
+            json!({ "id": null, "type": null, "function": { "name": "f", "arguments": null } });
+        let message = json!({ "content": null, "tool_calls": [call] });
+        let made = reply(&message, &json!({ "total_tokens": 7 })).unwrap();
+        let call = &made.message.tool_calls.unwrap()[0];
+        assert_eq!((call.id.as_str(), call.kind.as_str(), made.tokens), ("", "function", 7));
+        assert_eq!(call.function.arguments, "");
+        assert_eq!(made.message.content, None);
+    }
+
+    #[test]
+    fn what_is_no_completion_is_refused() {
+        for message in [
+            json!(null),
+            json!({}),
+            json!({ "role": "assistant", "content": 7 }),
+            json!({ "content": [{ "text": "no type" }] }),
+            json!({ "content": null, "tool_calls": [{ "function": {} }] }),
+        ] {
+            assert!(
+                matches!(reply(&message, &json!(null)), Err(ChatError::Malformed)),
+                "{message}"
+            );
+        }
+        for body in ["", "<html>", "{}", r#"{"choices":null}"#, r#"{"choices":[]}"#] {
+            assert!(matches!(read(body.as_bytes()), Err(ChatError::Malformed)), "{body}");
+        }
     }
 }
