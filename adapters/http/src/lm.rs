@@ -10,7 +10,7 @@ use placet_adapter::{
     adapter::{Conditions, Dispatch, Example},
     outcome::{AdapterError, Answer, Outcome, cut},
 };
-use placet_chat::{ChatClient, ChatRequest, Message};
+use placet_chat::{ChatClient, ChatError, ChatRequest, Message};
 use placet_types::{
     argument_schema::ArgumentSchema,
     contract::{Capability, Contract},
@@ -92,16 +92,12 @@ impl Lm {
         };
         match client.complete(asked).await {
             Ok(reply) => self.outcome(capability, &reply.message.content.unwrap_or_default()),
-            Err(error) => Outcome::NotExecuted(AdapterError::Unavailable(error.to_string())),
+            Err(error) => refused(&error),
         }
     }
 
     fn outcome(&self, capability: &Capability, text: &str) -> Outcome {
-        let failed = |why: String| {
-            let said = cut(text.to_owned(), UNUSABLE_BYTES_MAX);
-            let output = json!({ "content": [{ "type": "text", "text": why }], "notes": [said] });
-            Outcome::Failed(Answer { output, ..Answer::default() })
-        };
+        let failed = |why: String| failed(&why, &[cut(text.to_owned(), UNUSABLE_BYTES_MAX)]);
         let Ok(result @ Value::Object(_)) = serde_json::from_str::<Value>(text) else {
             return failed("the simulated result is no JSON object".to_owned());
         };
@@ -155,5 +151,53 @@ impl Lm {
             None => json!({ "name": id.tool_name() }),
         };
         json!({ "tool": tool, "call": args }).to_string()
+    }
+}
+
+/// What a request without an answer means for the call: another attempt helps only where the endpoint cannot answer at present.
+fn refused(error: &ChatError) -> Outcome {
+    let why = error.to_string();
+    match error {
+        ChatError::Refused { status: 401 } => {
+            Outcome::NotExecuted(AdapterError::CredentialRefused(why))
+        }
+        ChatError::Refused { status: 403 } => Outcome::NotExecuted(AdapterError::Forbidden(why)),
+        ChatError::Refused { status: 429 | 500.. } | ChatError::Unreachable(_) => {
+            Outcome::NotExecuted(AdapterError::Unavailable(why))
+        }
+        ChatError::Request => Outcome::NotExecuted(AdapterError::Refused(why)),
+        ChatError::Refused { .. } | ChatError::Malformed => failed(&why, &[]),
+    }
+}
+
+fn failed(why: &str, notes: &[String]) -> Outcome {
+    let output = json!({ "content": [{ "type": "text", "text": why }], "notes": notes });
+    Outcome::Failed(Answer { output, ..Answer::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_adapter::outcome::{AdapterError, Outcome};
+    use placet_chat::ChatError;
+
+    use super::refused;
+
+    #[test]
+    fn only_an_endpoint_that_cannot_answer_now_is_unavailable() {
+        let at = |status| refused(&ChatError::Refused { status });
+        for status in [429, 500, 503, 529] {
+            let outcome = at(status);
+            assert!(
+                matches!(outcome, Outcome::NotExecuted(AdapterError::Unavailable(_))),
+                "{status}"
+            );
+        }
+        assert!(matches!(at(401), Outcome::NotExecuted(AdapterError::CredentialRefused(_))));
+        assert!(matches!(at(403), Outcome::NotExecuted(AdapterError::Forbidden(_))));
+        for status in [304, 400, 404, 422] {
+            let Outcome::Failed(answer) = at(status) else { panic!("{status}") };
+            assert!(answer.output.to_string().contains(&status.to_string()), "{answer:?}");
+        }
+        assert!(matches!(refused(&ChatError::Malformed), Outcome::Failed(_)));
     }
 }
