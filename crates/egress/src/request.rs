@@ -16,21 +16,23 @@ use crate::limits::Limits;
 /// Bytes of one path segment before it is encoded.
 const SEGMENT_BYTES_MAX: usize = 4096;
 
-/// Appends path segments to a URL, each encoded on its own, so that a segment stays one segment.
+/// Appends path segments to a URL, each encoded on its own, so that a segment stays one segment. If the last one is empty,
+/// the path ends with a slash.
 ///
 /// # Errors
 ///
-/// Refuses segments that are empty, `.` or `..`, too long, or hold control characters: a parser would drop or move
-/// them without a word.
+/// Refuses segments that are empty and not the last, `.` or `..`, too long, or hold control characters: a parser would
+/// drop or move them without a word.
 pub fn join_segments(base: &Url, segments: &[&str]) -> Result<Url, EgressError> {
     let mut url = base.clone();
     let mut path = url
         .path_segments_mut()
         .map_err(|()| EgressError::UrlUnusable { reason: "it cannot hold a path" })?;
     path.pop_if_empty();
-    for segment in segments {
+    let mut left = segments.iter().peekable();
+    while let Some(segment) = left.next() {
         let reason = match *segment {
-            "" => "a path segment is empty",
+            "" if left.peek().is_some() => "a path segment is empty",
             "." | ".." => "a path segment is `.` or `..`",
             long if long.len() > SEGMENT_BYTES_MAX => "a path segment is too long",
             text if text.chars().any(char::is_control) => {

@@ -282,8 +282,23 @@ fn each_path_segment_stays_one_segment() {
 fn segments_that_a_parser_would_drop_are_refused() {
     let base = Url::parse("https://example.com/api").unwrap();
     let long = "x".repeat(5000);
-    for segment in ["", ".", "..", "a\nb", "\t..", "a\0b", &long] {
+    for segment in [".", "..", "a\nb", "\t..", "a\0b", &long] {
         assert!(join_segments(&base, &["users", segment]).is_err(), "{segment:?}");
     }
+    assert!(join_segments(&base, &["users", "", "x"]).is_err());
+    assert!(join_segments(&base, &["", ""]).is_err());
     assert!(join_segments(&Url::parse("data:text/plain,x").unwrap(), &["x"]).is_err());
+}
+
+#[test]
+fn an_empty_last_segment_is_a_slash_at_the_end() {
+    for (base, segments, wanted) in [
+        ("https://example.com", vec![""], "https://example.com/"),
+        ("https://example.com/", vec![""], "https://example.com/"),
+        ("https://example.com/api", vec![""], "https://example.com/api/"),
+        ("https://example.com/api/", vec!["users", ""], "https://example.com/api/users/"),
+    ] {
+        let joined = join_segments(&Url::parse(base).unwrap(), &segments).unwrap();
+        assert_eq!(joined.as_str(), wanted);
+    }
 }

@@ -94,8 +94,12 @@ impl RestFile {
         let is_path = self.path.starts_with('/')
             && self.path.len() <= PATH_BYTES_MAX
             && !self.path.contains(['?', '#', '\\'])
+            && !self.path.contains("//")
             && self.path.split('/').skip(1).all(|segment| !matches!(segment, "." | ".."));
-        ensure(is_path, "`rest.path` must begin with `/` and have no `?`, `#`, `\\`, `.` or `..`")?;
+        ensure(
+            is_path,
+            "`rest.path` must begin with `/` and have no `?`, `#`, `\\`, `//`, `.` or `..`",
+        )?;
         ensure(
             self.body.is_none() || self.method.has_body(),
             "`rest.body`: GET and DELETE have no body",
@@ -144,6 +148,10 @@ impl RestFile {
             filled(text, args).transpose().map(|value| value.map(|value| (name.clone(), value)))
         };
         let segments = self.path.split('/').skip(1).map(|segment| {
+            // A path that ends with `/`; no argument makes one.
+            if segment.is_empty() {
+                return Ok(String::new());
+            }
             let segment = filled_segment(segment, args)?;
             if matches!(segment.as_str(), "" | "." | "..") {
                 return Err("an argument cannot be a part of the path".to_owned());
@@ -319,12 +327,25 @@ mod tests {
     }
 
     #[test]
+    fn a_path_ends_with_a_slash_where_its_template_does() {
+        let segments = |path: &str| {
+            let made = request(json!({ "method": "GET", "path": path }), &json!({ "id": "7" }));
+            made.unwrap().segments
+        };
+        assert_eq!(segments("/"), [""]);
+        assert_eq!(segments("/users/{id}/"), ["users", "7", ""]);
+        let empty = json!({ "id": "" });
+        request(json!({ "method": "GET", "path": "/users/{id}/" }), &empty).unwrap_err();
+    }
+
+    #[test]
     fn a_template_that_cannot_be_filled_does_not_load() {
         let schema = json!({ "type": "object", "properties": { "id": {} } });
         let refused = |file: Value| rest(file).check(&schema, Effect::None).unwrap_err();
         for (file, told) in [
             (json!({ "method": "GET", "path": "users" }), "must begin with"),
             (json!({ "method": "GET", "path": "/a/../b" }), "must begin with"),
+            (json!({ "method": "GET", "path": "/a//b" }), "must begin with"),
             (json!({ "method": "GET", "path": "/{other}" }), "`{other}` is no argument"),
             (json!({ "method": "GET", "path": "/{id" }), "not closed"),
             (json!({ "method": "GET", "path": "/id}" }), "stands alone"),

@@ -181,6 +181,9 @@ impl Operation<'_> {
     }
 
     fn capability(&self, options: &ImportOptions) -> Result<Value, String> {
+        if self.path.contains("//") {
+            return Err("its path has an empty segment".to_owned());
+        }
         let mut request = Request::default();
         self.parameters(&mut request)?;
         self.body(&mut request)?;
