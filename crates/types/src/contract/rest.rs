@@ -137,7 +137,8 @@ impl RestFile {
         Ok(used)
     }
 
-    /// The request of a call with these arguments. A parameter, a header or a member of the body whose argument is absent is left out.
+    /// The request of a call with these arguments. A parameter, a header or a member of the body whose argument is absent is left out; in
+    /// texts, null counts as absent.
     ///
     /// # Errors
     /// The reason, when an argument of the path is absent or cannot be part of one.
@@ -159,9 +160,9 @@ impl RestFile {
             Ok(segment)
         });
         let query = match (&self.query, self.method.has_body()) {
-            (Some(query), _) => query.iter().filter_map(filled).collect::<Result<_, String>>()?,
+            (Some(query), _) => filled_query(query, args)?,
             (None, true) => Vec::new(),
-            (None, false) => rest().map(|(name, value)| (name.clone(), as_text(value))).collect(),
+            (None, false) => rest().flat_map(|(name, value)| pairs(name, value)).collect(),
         };
         let body = match (&self.body, self.method.has_body()) {
             (Some(body), _) => filled_body(body, args)?,
@@ -222,13 +223,21 @@ fn parts(template: &str) -> Result<Vec<Part<'_>>, &'static str> {
     Ok(parts)
 }
 
-/// A template with its arguments; `None` if one of them is absent.
+/// The argument that a template consists of, if it is nothing else.
+fn sole(template: &str) -> Result<Option<&str>, &'static str> {
+    Ok(match parts(template)?.as_slice() {
+        [Part::Text(""), Part::Argument(name), Part::Text("")] => Some(*name),
+        _ => None,
+    })
+}
+
+/// A template with its arguments; `None` if one of them is absent or null.
 fn filled(template: &str, args: &Map<String, Value>) -> Result<Option<String>, String> {
     let mut text = String::new();
     for part in parts(template)? {
         match part {
             Part::Text(piece) => text.push_str(piece),
-            Part::Argument(name) => match args.get(name) {
+            Part::Argument(name) => match args.get(name).filter(|value| !value.is_null()) {
                 Some(value) => text.push_str(&as_text(value)),
                 None => return Ok(None),
             },
@@ -241,12 +250,38 @@ fn filled_segment(template: &str, args: &Map<String, Value>) -> Result<String, S
     filled(template, args)?.ok_or_else(|| "an argument of the path is absent".to_owned())
 }
 
+/// A query with its arguments.
+fn filled_query(
+    query: &BTreeMap<String, String>,
+    args: &Map<String, Value>,
+) -> Result<Vec<(String, String)>, String> {
+    let mut made = Vec::new();
+    for (name, template) in query {
+        match sole(template)? {
+            Some(argument) => {
+                made.extend(args.get(argument).into_iter().flat_map(|value| pairs(name, value)));
+            }
+            None => made.extend(filled(template, args)?.map(|text| (name.clone(), text))),
+        }
+    }
+    Ok(made)
+}
+
+/// The parameters of an argument: one for each item of a list of plain values, as OpenAPI has it by default, and none for null.
+fn pairs(name: &str, value: &Value) -> Vec<(String, String)> {
+    let is_plain = |item: &Value| !item.is_array() && !item.is_object();
+    let list = value.as_array().filter(|items| items.iter().all(is_plain));
+    let items = list.map_or(std::slice::from_ref(value), Vec::as_slice);
+    let items = items.iter().filter(|item| !item.is_null());
+    items.map(|item| (name.to_owned(), as_text(item))).collect()
+}
+
 /// A body with its arguments. A text that is a single placeholder becomes the argument itself.
 fn filled_body(template: &Value, args: &Map<String, Value>) -> Result<Option<Value>, String> {
     Ok(match template {
-        Value::String(text) => match parts(text)?.as_slice() {
-            [Part::Text(""), Part::Argument(name), Part::Text("")] => args.get(*name).cloned(),
-            _ => filled(text, args)?.map(Value::String),
+        Value::String(text) => match sole(text)? {
+            Some(name) => args.get(name).cloned(),
+            None => filled(text, args)?.map(Value::String),
         },
         Value::Array(items) => {
             let items = items.iter().filter_map(|item| filled_body(item, args).transpose());
@@ -285,12 +320,13 @@ mod tests {
 
     #[test]
     fn arguments_go_where_the_contract_says_and_the_others_into_query_or_body() {
-        let args = json!({ "id": "a/b ü", "verbose": true, "tags": ["x"], "note": "hi" });
+        let args =
+            json!({ "id": "a/b ü", "verbose": true, "tags": ["x"], "note": "hi", "no": null });
         let get =
             request(json!({ "method": "GET", "path": "/users/{id}/v{verbose}" }), &args).unwrap();
         assert_eq!(get.segments, ["users", "a/b ü", "vtrue"]);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        assert_eq!(get.query, [pair("tags", "[\"x\"]"), pair("note", "hi")]);
+        assert_eq!(get.query, [pair("tags", "x"), pair("note", "hi")]);
         assert_eq!(get.body, None);
         let post =
             json!({ "method": "POST", "path": "/users/{id}", "headers": { "X-Note": "n:{note}" } });
@@ -298,7 +334,7 @@ mod tests {
         assert_eq!(post.headers, [pair("X-Note", "n:hi")]);
         assert_eq!(
             (post.query, post.body),
-            (vec![], Some(json!({ "verbose": true, "tags": ["x"] })))
+            (vec![], Some(json!({ "verbose": true, "tags": ["x"], "no": null })))
         );
     }
 
@@ -311,6 +347,23 @@ mod tests {
         let made = request(file, &json!({ "id": 5, "tags": ["x"] })).unwrap();
         assert_eq!(made.body, Some(json!({ "user": { "tags": ["x"], "text": "<5>" }, "kind": 7 })));
         assert_eq!(made.query, [("fixed".to_owned(), "1".to_owned())]);
+    }
+
+    #[test]
+    fn a_list_in_the_query_is_repeated_and_null_is_left_out() {
+        let file = json!({
+            "method": "GET", "path": "/x", "headers": { "X-A": "{none}" },
+            "query": { "a": "{tags}", "b": "{none}", "c": "<{none}>", "d": "{rows}", "e": "{empty}", "f": "<{tags}>" },
+        });
+        let args =
+            json!({ "tags": ["x", "y z", 3, null], "none": null, "rows": [["x"]], "empty": [] });
+        let made = request(file, &args).unwrap();
+        let shown: Vec<String> = made.query.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        let wanted = ["a=x", "a=y z", "a=3", "d=[[\"x\"]]", "f=<[\"x\",\"y z\",3,null]>"];
+        assert_eq!(shown, wanted);
+        assert_eq!(made.headers, []);
+        let file = json!({ "method": "GET", "path": "/{none}" });
+        request(file, &args).unwrap_err();
     }
 
     #[test]

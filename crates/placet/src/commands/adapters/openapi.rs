@@ -31,6 +31,8 @@ const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 const SCHEMAS: &str = "#/components/schemas/";
 /// How deep references and schemas may be nested.
 const DEPTH_MAX: usize = 64;
+/// The most schemas that the one of a parameter may be combined of.
+const PARTS_MAX: usize = 256;
 
 /// The input besides the document.
 pub(crate) struct Service<'a> {
@@ -249,6 +251,8 @@ impl Operation<'_> {
                 }
                 _ => continue,
             }
+            check_form(self.document, parameter, place)
+                .map_err(|why| format!("its parameter `{name}` {why}"))?;
             let schema = parameter.get("schema").cloned().unwrap_or_else(|| json!({}));
             request.argument(self.document, name, schema)?;
             if is_required || place == "path" {
@@ -338,6 +342,60 @@ impl Request {
         }
         Ok(())
     }
+}
+
+/// Checks that a parameter is sent as `rest` does it: as text, or in the query also as one parameter for each item of a list.
+fn check_form(document: &Value, parameter: &Value, place: &str) -> Result<(), String> {
+    let is_query = place == "query";
+    let usual = if is_query { "form" } else { "simple" };
+    if let Some(style) = parameter.get("style").filter(|style| *style != usual) {
+        return Err(format!("has the style {style}"));
+    }
+    if parameter.get("content").is_some() {
+        return Err("has a `content`".to_owned());
+    }
+    let Some(schema) = parameter.get("schema") else { return Ok(()) };
+    let whole = alternatives(document, schema)?;
+    let mut items = Vec::new();
+    for schema in whole.iter().filter_map(|schema| schema.get("items")) {
+        items.extend(alternatives(document, schema)?);
+    }
+    let has = |schemas: &[&Value], kind| schemas.iter().any(|schema| is_of(schema, kind));
+    if has(&whole, "object") || has(&items, "object") || has(&items, "array") {
+        return Err("is an object or a list of such".to_owned());
+    }
+    let is_list = has(&whole, "array");
+    if is_list && !is_query {
+        return Err(format!("is a list in its {place}"));
+    }
+    if is_list && parameter.get("explode").is_some_and(|explode| explode == false) {
+        return Err("is a list in one parameter (`explode: false`)".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a schema names the type, or has what only this type has.
+fn is_of(schema: &Value, kind: &str) -> bool {
+    let member = if kind == "array" { "items" } else { "properties" };
+    let named = schema.get("type");
+    let listed = named.and_then(Value::as_array).into_iter().flatten();
+    named.into_iter().chain(listed).any(|named| named == kind) || schema.get(member).is_some()
+}
+
+/// A schema and those that it is combined of.
+fn alternatives<'a>(document: &'a Value, schema: &'a Value) -> Result<Vec<&'a Value>, String> {
+    let (mut found, mut open) = (Vec::new(), vec![schema]);
+    while let Some(schema) = open.pop() {
+        if found.len() >= PARTS_MAX {
+            return Err("has too many schemas".to_owned());
+        }
+        let schema = resolved(document, schema)?;
+        let lists =
+            ["allOf", "oneOf", "anyOf"].iter().filter_map(|key| schema.get(key)?.as_array());
+        open.extend(lists.flatten());
+        found.push(schema);
+    }
+    Ok(found)
 }
 
 /// The target of a reference within the document.
@@ -477,6 +535,43 @@ mod tests {
         assert_eq!(tools["delete_pets__id"]["rest"]["path"], "/pets/{id}");
         assert_eq!(tools["delete_pets__id"]["input_schema"]["required"], json!(["id"]));
         assert_eq!(notes, ["`PUT /pets/{id}` is left out: its body is no JSON"]);
+    }
+
+    #[test]
+    fn parameters_that_cannot_be_sent_as_described_leave_their_operation_out() {
+        let list = json!({ "type": "array", "items": { "type": "string" } });
+        let object = json!({ "type": "object" });
+        let lists = json!({ "type": ["array", "null"], "items": list });
+        let either =
+            json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/components/schemas/Pet" }] });
+        for (parameter, why) in [
+            (json!({ "in": "query", "schema": list, "explode": false }), "`explode: false`"),
+            (json!({ "in": "query", "schema": list, "style": "pipeDelimited" }), "pipeDelimited"),
+            (json!({ "in": "query", "schema": object, "style": "deepObject" }), "deepObject"),
+            (json!({ "in": "query", "schema": object }), "is an object"),
+            (json!({ "in": "query", "schema": { "properties": {} } }), "is an object"),
+            (json!({ "in": "query", "schema": either }), "is an object"),
+            (json!({ "in": "query", "schema": lists }), "a list of such"),
+            (json!({ "in": "query", "content": {} }), "`content`"),
+            (json!({ "in": "header", "schema": list }), "a list in its header"),
+        ] {
+            let mut document = pets();
+            let operation = &mut document["paths"]["/pets"]["get"];
+            operation["parameters"] = json!([parameter]);
+            operation["parameters"][0]["name"] = json!("x-tags");
+            let (file, notes) = imported(&document, ApprovalMode::Destructive);
+            assert!(file["capabilities"].get("listPets").is_none(), "{parameter}");
+            let note = &notes[0];
+            assert!(note.contains("its parameter `x-tags`") && note.contains(why), "{note}");
+        }
+        let mut document = pets();
+        document["paths"]["/pets"]["get"]["parameters"] = json!([
+            { "name": "tags", "in": "query", "style": "form", "explode": true, "schema": list },
+            { "name": "one", "in": "query", "explode": false, "schema": { "type": "string" } },
+        ]);
+        let (file, _) = imported(&document, ApprovalMode::Destructive);
+        let query = &file["capabilities"]["listPets"]["rest"]["query"];
+        assert_eq!(*query, json!({ "tags": "{tags}", "one": "{one}" }));
     }
 
     #[test]
