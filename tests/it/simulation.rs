@@ -226,19 +226,19 @@ async fn en_04_errors_are_made_up_as_often_as_the_contract_says() {
     let one = |id: &str, adapter: &str| call(id, &format!("{adapter}__get"), json!({ "city": id }));
     let calls = json!({ "calls": [one("a", "w-network-error"), one("b", "w-unparseable-result")] });
     let view = made(&agent, "execute", "s1", &calls).await;
-    let said =
-        |place: usize| view["results"][place]["result"]["output"]["content"][0]["text"].clone();
-    assert_eq!(
-        (&view["results"][0]["status"], said(0)),
-        (&json!("failed"), json!("Connection timed out"))
-    );
+    assert_eq!(view["results"][0]["status"], "refused", "{view:#}");
+    let error = &view["results"][0]["result"]["error"];
+    assert_eq!(error["execution"], "not_executed", "{view:#}");
+    assert!(text(error, "message").contains("Connection timed out"), "{view:#}");
     assert_eq!(view["results"][1]["status"], "succeeded", "{view:#}");
-    assert_eq!(said(1), "<garbled: {\"celsius\":1}>");
+    let said = &view["results"][1]["result"]["output"]["content"][0]["text"];
+    assert_eq!(*said, "<garbled: {\"celsius\":1}>");
     assert_eq!(model.asked().len(), 1, "a model was asked although the network failed");
     let calls: Vec<Value> = (0..16).map(|n| one(&n.to_string(), "w-schema-violation")).collect();
     let view = made(&agent, "execute", "s1", &json!({ "calls": calls })).await;
-    let failed = view["results"].as_array().unwrap().iter().filter(|one| one["status"] == "failed");
-    assert!((3..=13).contains(&failed.count()), "{view:#}");
+    let results = view["results"].as_array().unwrap().iter();
+    let refused = results.filter(|one| one["status"] == "refused");
+    assert!((3..=13).contains(&refused.count()), "{view:#}");
     // Only in the environment `test`.
     let mut elsewhere = errors("network_error", 0.1);
     elsewhere["environment"] = json!("dev");

@@ -84,9 +84,9 @@ impl Adapter for FailingAdapter {
         };
         tracing::info!(capability = %dispatch.capability(), kind = ?error.kind, "an error is injected");
         match error.kind {
-            InjectedErrorKind::NetworkError => failed(error, "the network failed"),
+            InjectedErrorKind::NetworkError => not_asked(error, "the network failed"),
             InjectedErrorKind::SchemaViolation => {
-                failed(error, "the result does not fit its schema")
+                not_asked(error, "the result does not fit its schema")
             }
             InjectedErrorKind::UnparseableResult => {
                 garbled(self.inner.invoke(dispatch, conditions).await)
@@ -107,10 +107,11 @@ impl Adapter for FailingAdapter {
     }
 }
 
-fn failed(error: &InjectedErrorFile, otherwise: &str) -> Outcome {
+/// The outcome of a call that did not reach its tool. It is a refusal, because a target that is unavailable is tried again, and another
+/// attempt would hide the error.
+fn not_asked(error: &InjectedErrorFile, otherwise: &str) -> Outcome {
     let message = error.message.as_deref().unwrap_or(otherwise);
-    let output = json!({ "content": [{ "type": "text", "text": message }] });
-    Outcome::Failed(Answer { output, ..Answer::default() })
+    Outcome::NotExecuted(AdapterError::Refused(message.to_owned()))
 }
 
 /// The result with its structure destroyed. An outcome without a result stays as it is.
@@ -136,7 +137,10 @@ mod tests {
     use placet_types::contract::error_injection::{ErrorInjectionFile, InjectedErrorKind};
     use serde_json::{Value, json};
 
-    use super::drawn;
+    use placet_adapter::outcome::{AdapterError, Outcome};
+
+    use super::{drawn, not_asked};
+    use crate::lifecycle::transitions::Reply;
 
     fn injected(errors: &Value) -> ErrorInjectionFile {
         serde_json::from_value(json!({ "seed": 7, "errors": errors })).unwrap()
@@ -170,5 +174,17 @@ mod tests {
         assert!(
             (0..1_000).all(|call| drawn(&always, call).is_some() && drawn(&never, call).is_none())
         );
+    }
+
+    #[test]
+    fn a_tool_that_was_not_asked_has_not_executed_and_is_not_retried() {
+        let errors =
+            json!([{ "type": "network_error", "probability": 1.0, "message": "timed out" }]);
+        let outcome = not_asked(&injected(&errors).errors[0], "the network failed");
+        assert_eq!(Reply::of(&outcome), Reply::Conclusive);
+        let Outcome::NotExecuted(AdapterError::Refused(message)) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(message, "timed out");
     }
 }

@@ -44,11 +44,11 @@ pub struct InjectedErrorFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InjectedErrorKind {
-    /// The tool is not called, and the call fails.
+    /// The tool is not called, and the call is refused with the message.
     NetworkError,
     /// The tool is called, and its result is garbled. The call succeeds.
     UnparseableResult,
-    /// The tool is not asked, and the call fails as if its result did not fit its schema.
+    /// The tool is not called, and the call is refused as one whose result would not fit its schema.
     SchemaViolation,
 }
 
