@@ -269,7 +269,16 @@ async fn pl_03_choice_and_form_are_configured_and_the_environment_overrides_the_
     assert_eq!(choices, ["required", "auto"]);
     // Without descriptions, everything that the caller may use is offered.
     assert!(model.asked()[0].body["tools"].as_array().unwrap().len() > 5);
+    // In words nobody can be made to call a tool.
+    write_plan(&setup, &url, &json!({ "use_function_calling": false }));
+    let refused = planned(&setup, &placet, &RUN).await;
+    assert!(refused.code == Some(2) && refused.err.contains("OPENAI_TOOL_CHOICE"), "{refused:?}");
+}
 
+#[tokio::test]
+async fn pl_03_without_function_calling_tools_are_described_in_words() {
+    let setup = records(|_| {}).await;
+    let (placet, _agent) = running(&setup).await;
     let in_words = [
         says(
             "{\"actions\":[{\"tool\":\"search_database\",\"args\":{\"query\":\"x\",\"limit\":2}}]}",
