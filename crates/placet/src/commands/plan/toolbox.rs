@@ -59,17 +59,16 @@ impl Remote {
             tools.iter().map(|name| json!({ "type": "function", "function": { "name": name } }));
         // A function is named as the model knows it, which may be a part of the tool's name: the planner itself enforces that choice.
         let choice = plan.tool_choice.as_ref().and_then(Value::as_str).unwrap_or("auto");
-        let mut request = json!({
-            "run": run,
-            "tool_choice": choice,
-            "forced_tools": forced.collect::<Vec<_>>(),
-            "calls_per_batch_max": plan.max_parallel_tool_calls,
-        });
-        let mut reply = self.client.post(&["v1", "runs"], &request).await?;
+        let request = |forced: Vec<Value>| {
+            json!({
+                "run": run, "tool_choice": choice, "forced_tools": forced,
+                "calls_per_batch_max": plan.max_parallel_tool_calls,
+            })
+        };
+        let mut reply = self.client.post(&["v1", "runs"], &request(forced.collect())).await?;
         // One of these tools is gone. Without them the run opens, and each call is answered for itself.
         if !tools.is_empty() && is_problem(&reply, ErrorCode::ToolNotFound) {
-            request["forced_tools"] = json!([]);
-            reply = self.client.post(&["v1", "runs"], &request).await?;
+            reply = self.client.post(&["v1", "runs"], &request(Vec::new())).await?;
         }
         reply.document::<Value>().map(drop)
     }
