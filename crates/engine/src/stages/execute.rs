@@ -246,8 +246,7 @@ async fn dispatched(
         note_answer(context, &responder, &executing.brokered, &outcome, took).await;
     }
     let Executing { mut brokered, subject } = executing;
-    let earlier = brokered.built.adapter_time;
-    brokered.built.adapter_time = earlier.saturating_add(took);
+    brokered.built.adapter_time = brokered.built.adapter_time.saturating_add(took);
     let record = settlement.record().cloned();
     let state = record.as_ref().map_or(State::Absent, |record| context.state_of(record));
     let answered = Answered {
@@ -266,17 +265,14 @@ async fn dispatched(
         let call = Call { responder, stage: *brokered };
         return Box::pin(unsettled(context, call, record, action)).await;
     }
-    let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
-    let adapter_time = brokered.built.adapter_time;
     let again = action == AfterAnswer::SettleAndTryAgain;
     let record_id = settlement.record_id();
-    let began = started.checked_sub(earlier).unwrap_or(started);
-    let late = late.and_then(|task| listened_to(task, began, &brokered, &settlement, &subject));
-    let capability = &brokered.built.target.capability;
+    let late = late.and_then(|task| listened_to(task, &brokered, &settlement, &subject));
+    let (capability, kind) = (&brokered.built.target.capability, brokered.binding.credential.kind);
     let (outcome, mut result) =
         settle::conclude(&context.ledger, capability, kind, subject, outcome);
-    result.latency.adapter_ms = in_ms(adapter_time);
-    result.retries = retries;
+    result.latency.adapter_ms = in_ms(brokered.built.adapter_time);
+    result.retries = brokered.built.retries;
     result.cached_at = cached_at;
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
@@ -301,15 +297,14 @@ async fn dispatched(
 /// The late answer to listen for, if the call has a record.
 fn listened_to(
     task: JoinHandle<Option<AdapterOutcome>>,
-    began: Instant,
     brokered: &Brokered,
     settlement: &Settlement,
     subject: &Subject,
 ) -> Option<Late> {
-    let record = settlement.record()?;
+    let (record, now) = (settlement.record()?, Instant::now());
     Some(Late {
         task,
-        began,
+        began: now.checked_sub(brokered.built.adapter_time).unwrap_or(now),
         retries: brokered.built.retries,
         record_id: record.record_id,
         attempt: record.attempts,

@@ -50,10 +50,8 @@ pub(crate) async fn park(
         return refuse::brokered(context, call, refused).await;
     }
     if call.stage.built.is_simulated {
-        let message =
-            "not executed: people would have to approve this call, and a simulation asks nobody";
-        let refusal = Refusal::new(ErrorCode::ValidationError, message);
-        return refuse::brokered(context, call, Refused::of(refusal, Some(&hold.decision))).await;
+        return refuse::brokered(context, call, Refused::of(simulated(), Some(&hold.decision)))
+            .await;
     }
     let chain = call.stage.identity.chain.clone();
     let held_max = context.settings.held_per_agent_max;
@@ -109,6 +107,12 @@ pub(crate) async fn park(
             refuse::brokered(context, call, refused).await;
         }
     }
+}
+
+fn simulated() -> Refusal {
+    let message =
+        "not executed: people would have to approve this call, and a simulation asks nobody";
+    Refusal::new(ErrorCode::ValidationError, message)
 }
 
 fn crowded(held_max: usize) -> Refusal {
