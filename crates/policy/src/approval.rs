@@ -146,39 +146,34 @@ impl Electorate<'_> {
             return None;
         }
         let tenant = self.tenant_of(vote);
-        let asked = asked_now(approval);
         let groups = self.groups_still(vote).map(|group| self.asked_as(vote, group));
         let groups: BTreeSet<ApproverGroup> = match &vote.tenant {
             // External approvers count only for the groups they were asked as, while their tenant still lets those be asked.
             Some(_) => {
+                let asked = asked_now(approval);
                 let may = |group: &ApproverGroup| {
                     asked.contains(group) && has_group(self.directory, tenant, group.group())
                 };
                 groups.filter(may).collect()
             }
             None => {
-                let too_early = not_asked_yet(approval, &asked);
+                let too_early = not_asked_yet(approval);
                 groups.filter(|group| !too_early.contains(group)).collect()
             }
         };
-        // Where groups are asked, nobody else counts, not even in the total.
-        let is_asked = asked.is_empty() || groups.iter().any(|group| asked.contains(group));
-        (is_asked && !groups.is_empty()).then_some(groups)
+        (!groups.is_empty()).then_some(groups)
     }
 
     /// Whether an agreement no longer counts as it was given: its giver may no longer agree, did not authenticate recently enough for what
-    /// is asked now, or is not, or no longer, known to be in a group that is asked at once or later.
+    /// is asked now, or is no longer known to be in a group that is asked.
     fn has_lapsed(&self, requirement: &Requirement, vote: &Vote) -> bool {
         let still: BTreeSet<&GroupId> = self.groups_still(vote).collect();
         let later = requirement.escalations.iter().map(|escalation| &escalation.group);
         let asked: BTreeSet<&ApproverGroup> = requirement.groups.keys().chain(later).collect();
-        let is_asked = |group: &GroupId| asked.contains(&self.asked_as(vote, group));
-        let speaks_for_none = match asked.is_empty() {
-            true => still.is_empty(),
-            false => !still.iter().any(|group| is_asked(group)),
-        };
         let mut gone = vote.groups.iter().filter(|group| !still.contains(group));
-        speaks_for_none || !self.is_eligible(requirement, vote) || gone.any(is_asked)
+        still.is_empty()
+            || !self.is_eligible(requirement, vote)
+            || gone.any(|group| asked.contains(&self.asked_as(vote, group)))
     }
 
     fn is_eligible(&self, requirement: &Requirement, vote: &Vote) -> bool {
@@ -266,10 +261,8 @@ fn asked_now(approval: &ApprovalFacts) -> BTreeSet<&ApproverGroup> {
 }
 
 /// Groups of escalations that are not due yet: nobody counts as one of their members before.
-fn not_asked_yet<'a>(
-    approval: &'a ApprovalFacts,
-    asked: &BTreeSet<&'a ApproverGroup>,
-) -> BTreeSet<&'a ApproverGroup> {
+fn not_asked_yet(approval: &ApprovalFacts) -> BTreeSet<&ApproverGroup> {
+    let asked = asked_now(approval);
     let later = approval.requirement.escalations.iter().map(|escalation| &escalation.group);
     later.filter(|group| !asked.contains(group)).collect()
 }

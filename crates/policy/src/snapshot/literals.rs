@@ -1,15 +1,15 @@
-//! Names in policies that do not exist: tenants, groups, classes and agents that are not declared, adapters and tools without a contract.
+//! Names in policies that do not exist: undeclared groups and classes, adapters and tools without a contract.
 //!
 //! Owns the look-up and the advice. A rule about such a name never applies, and Cedar accepts it unless it is an action: an entity may
 //! have any name. Tools named as actions are looked up here too, since Cedar would suggest an action unrelated to the tool.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use cedar_policy::{EntityTypeName, EntityUid, PolicyId, PolicySet};
+use cedar_policy::{EntityUid, PolicyId, PolicySet};
 use placet_types::{
     contract::Contract,
     directory::{Directory, TenantDirectory},
-    ids::{GroupId, PrincipalId, TenantId},
+    ids::{GroupId, TenantId},
 };
 
 use super::compile::line_at;
@@ -31,50 +31,36 @@ struct Known {
 }
 
 /// The names that may be written, by entity type.
-fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> Vec<Known> {
-    let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&str>| -> BTreeSet<String> {
+fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> [Known; 5] {
+    let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&GroupId>| -> BTreeSet<String> {
         let written = |(tenant, entry): (&TenantId, &TenantDirectory)| {
             declared(entry).into_iter().map(|name| format!("{tenant}/{name}")).collect::<Vec<_>>()
         };
         directory.tenants.iter().flat_map(written).collect()
     };
-    let of_directory = |type_name: &EntityTypeName, what, names| Known {
-        type_name: type_name.to_string(),
-        what,
-        place: "the directory",
-        names,
-    };
-    let agents = of_tenants(|tenant| tenant.agents.keys().map(PrincipalId::as_str).collect());
     let tools = contracts.iter().flat_map(|contract| contract.capabilities.values());
     let lowered: BTreeSet<String> =
         tools.clone().map(|capability| lower_action(&capability.id)).collect();
     let tools: BTreeSet<String> = tools.map(|capability| capability.id.to_string()).collect();
-    vec![
+    [
         Known {
             type_name: names.action.to_string(),
             what: "tool",
             place: "the contracts",
             names: tools.union(&lowered).cloned().collect(),
         },
-        of_directory(
-            &names.tenant,
-            "tenant",
-            directory.tenants.keys().map(ToString::to_string).collect(),
-        ),
-        of_directory(
-            &names.group,
-            "group",
-            of_tenants(|tenant| tenant.groups.keys().map(GroupId::as_str).collect()),
-        ),
-        of_directory(
-            &names.agent_class,
-            "agent class",
-            of_tenants(|tenant| tenant.classes.keys().map(GroupId::as_str).collect()),
-        ),
-        // Callers that are not declared are refused before any policy. People may be known by their tokens alone.
-        of_directory(&names.agent, "agent", agents.clone()),
-        of_directory(&names.service, "service", agents.clone()),
-        of_directory(&names.automation, "automation", agents),
+        Known {
+            type_name: names.group.to_string(),
+            what: "group",
+            place: "the directory",
+            names: of_tenants(|tenant| tenant.groups.keys().collect()),
+        },
+        Known {
+            type_name: names.agent_class.to_string(),
+            what: "agent class",
+            place: "the directory",
+            names: of_tenants(|tenant| tenant.classes.keys().collect()),
+        },
         Known {
             type_name: names.adapter.to_string(),
             what: "adapter",
@@ -195,12 +181,6 @@ mod tests {
                 "no agent class",
                 "acme/finance-bots",
             ),
-            (
-                r#"principal == Placet::Agent::"acme/fin-bt""#,
-                "no agent `acme/fin-bt`",
-                "acme/fin-bot",
-            ),
-            (r#"principal in Placet::Tenant::"acm""#, "no tenant `acm`", "acme"),
             (r#"resource == Placet::Tool::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
             (r#"action == Placet::Action::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
             (r#"resource in Placet::Adapter::"op""#, "no adapter `op`", "ops"),
