@@ -135,6 +135,7 @@ impl PostgresStore {
         let sent = Instant::now();
         let started = node::start(&mut connection, &config.node, config.lease, config.wait).await?;
         let Started { report, now_ms, floor_ms } = started;
+        config.witness.as_deref().map_or(Ok(()), |folder| witness::begin(folder, report.epoch))?;
         let state = Arc::new(State::new(report.epoch, now_ms, floor_ms, config.lease));
         state.renewed(sent, config.lease);
         let store = Self::start(&config, connector, state, connection);

@@ -152,7 +152,6 @@ async fn a_store_that_cannot_be_asked_says_nothing_about_the_log() {
     assert_eq!(notary.seal().await.unwrap()[0].size, 2);
 }
 
-/// The entry that made a record what it is.
 #[tokio::test]
 async fn an_empty_log_beside_a_signed_checkpoint_has_forgotten() {
     let folder = tempdir().unwrap();
@@ -167,6 +166,7 @@ async fn an_empty_log_beside_a_signed_checkpoint_has_forgotten() {
     };
 }
 
+/// The entry that made a record what it is.
 fn entry_for(record: &EffectRecord) -> LogEntry {
     let (kind, payload) = encode_entry(&mut puts(&[record])).unwrap();
     let (prev, hash) = ([0; 32], *Digest::of(&[0; 32]).as_bytes());

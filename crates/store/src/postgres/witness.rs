@@ -1,6 +1,6 @@
 //! The witness: a file outside of the database that remembers what it had acknowledged.
 //!
-//! Owns the file and its comparison with the database at the start. It is written at every renewal of the lease, not at every commit: a
+//! Owns the file and its comparison with the database at the start. It is written at the start and at every renewal of the lease, not at every commit: a
 //! copy of the database that is older than that is recognised, one that misses only the last moments may not be. Invariant: it
 //! never names an entry that the database had not acknowledged.
 
@@ -16,6 +16,13 @@ use crate::journal::JournalError;
 use crate::journal::medium::Disk;
 use crate::journal::witness::Witness;
 
+/// Notes that a start of this node was given an epoch, before it serves: from then on the folder is that of a node.
+pub(super) fn begin(folder: &Path, epoch: u64) -> Result<(), OpenError> {
+    let made = std::fs::create_dir_all(folder).map_err(|error| error.to_string());
+    made.and_then(|()| write(folder, epoch, Head::NONE).map_err(|error| error.to_string()))
+        .map_err(|why| OpenError::Witness { why })
+}
+
 /// Notes the end of the log of an epoch, which was acknowledged.
 pub(super) fn write(folder: &Path, epoch: u64, end: Head) -> Result<(), JournalError> {
     Witness { epoch, seq: end.seq, segments: 0, head: end.hash }.write(&Disk, folder)
@@ -24,7 +31,6 @@ pub(super) fn write(folder: &Path, epoch: u64, end: Head) -> Result<(), JournalE
 /// Refuses a database that does not have what the witness names, if there is one.
 pub(super) async fn check(connection: &mut PgConnection, folder: &Path) -> Result<(), OpenError> {
     let wrong = |error: &dyn std::fmt::Display| OpenError::Witness { why: error.to_string() };
-    std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
     let noted = Witness::read(&Disk, folder).map_err(|error| wrong(&error))?;
     let Some(witness) = noted else { return Ok(()) };
     let refused = OpenError::refused("tell what it has");
