@@ -156,8 +156,12 @@ impl Engine {
                     references.extend(named);
                 }
                 Err(refusal) if results.is_empty() => return Err(refusal),
-                // What was made before is told all the same.
-                Err(refusal) => results.push(refused(call, &refusal)),
+                // What was made before is told all the same, and nothing after it is made.
+                Err(refusal) => {
+                    let left = asked.batch.calls.iter().skip(number);
+                    results.extend(left.map(|call| refused(call, &refusal)));
+                    break;
+                }
             }
         }
         Ok((results, references))
@@ -202,9 +206,8 @@ impl Engine {
         let none = || internal("a call of a session has no result");
         let result = results.into_iter().next().ok_or_else(none)?;
         if result.status != ResultStatus::Pending {
-            // Where sending it again may bring something else, it is asked again.
-            let key = key.filter(|_| !may_change(&result));
-            let kept = Kept { key, written, args, result: result.clone() };
+            let may_change = may_change(&result);
+            let kept = Kept { key, may_change, written, args, result: result.clone() };
             session_of(open.state.lock().session.as_mut())?.keep(kept);
         }
         Ok(Next { result, named })

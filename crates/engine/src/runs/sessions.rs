@@ -106,6 +106,8 @@ pub(crate) struct Session {
 pub(crate) struct Kept {
     /// Identifies the call when it is sent again.
     pub(crate) key: Option<String>,
+    /// Whether it is asked about again when it is sent again, since that may bring something else.
+    pub(crate) may_change: bool,
     /// The tool as it was written.
     pub(crate) written: String,
     pub(crate) args: Map<String, Value>,
@@ -176,14 +178,15 @@ impl Session {
             return Ok(None);
         };
         if kept.result.id == call.id && kept.written == call.name() && kept.args == *args {
-            return Ok(Some(kept.result.clone()));
+            return Ok(Some(kept).filter(|kept| !kept.may_change).map(|kept| kept.result.clone()));
         }
         let message = "a batch of this id had other calls; send these under another id";
         Err(Refusal::new(ErrorCode::IdempotencyConflict, message))
     }
 
-    /// Keeps a call that has ended.
+    /// Keeps a call that has ended, in the place of what it had come to before.
     pub(crate) fn keep(&mut self, kept: Kept) {
+        self.calls.retain(|earlier| earlier.key.is_none() || earlier.key != kept.key);
         self.calls.push_back(kept);
         while self.calls.len() > CALLS_MAX {
             self.calls.pop_front();
