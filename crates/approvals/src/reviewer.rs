@@ -324,9 +324,10 @@ pub(crate) fn why_not(
         };
     }
     let voted = |author: &PrincipalId| {
-        approval.shown_votes().flat_map(Vote::voices).any(|voice| voice.person == author)
+        approval.shown_votes().flat_map(Vote::voices).any(|voice| voice == Voice::own(author))
     };
-    let mut authors = duties(service, caller).into_iter().map(|duty| duty.author);
+    let is_asked = |duty: &Duty| approval.asked().iter().any(|of| of.has(None, &duty.groups));
+    let mut authors = duties(service, caller).into_iter().filter(is_asked).map(|duty| duty.author);
     if own.tenant.is_none()
         && let Some(author) = authors.find(voted)
     {

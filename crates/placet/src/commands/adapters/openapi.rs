@@ -4,6 +4,8 @@
 //! describes it is left out and reported. Invariant: an operation that may change something starts as strong as the import says, since a
 //! document is only what a service claims.
 
+mod form;
+
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -31,8 +33,6 @@ const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 const SCHEMAS: &str = "#/components/schemas/";
 /// How deep references and schemas may be nested.
 const DEPTH_MAX: usize = 64;
-/// The most schemas that the one of a parameter may be combined of.
-const PARTS_MAX: usize = 256;
 
 /// The input besides the document.
 pub(crate) struct Service<'a> {
@@ -95,10 +95,14 @@ pub(crate) fn contract_of(
                 if capabilities.contains_key(name.as_str()) {
                     return Err(format!("another operation is named `{name}`"));
                 }
-                Ok((name, read.capability(options)?))
+                Ok((name, read.request()?))
             });
             match made {
-                Ok((name, capability)) => drop(capabilities.insert(name.to_string(), capability)),
+                Ok((name, mut request)) => {
+                    let left_out = std::mem::take(&mut request.left_out);
+                    notes.extend(left_out.into_iter().map(|what| format!("`{place}`: {what}")));
+                    capabilities.insert(name.to_string(), read.capability(options, request));
+                }
                 Err(why) => notes.push(format!("`{place}` is left out: {why}")),
             }
         }
@@ -182,13 +186,17 @@ impl Operation<'_> {
         Ok(name)
     }
 
-    fn capability(&self, options: &ImportOptions) -> Result<Value, String> {
+    fn request(&self) -> Result<Request, String> {
         if self.path.contains("//") {
             return Err("its path has an empty segment".to_owned());
         }
         let mut request = Request::default();
         self.parameters(&mut request)?;
         self.body(&mut request)?;
+        Ok(request)
+    }
+
+    fn capability(&self, options: &ImportOptions, request: Request) -> Value {
         let reads = self.method == "get" || options.mode == ApprovalMode::ReadOnly;
         // What a service claims to only read still needs approval, until a reviewer says that it is harmless.
         let mode = match (reads, options.mode) {
@@ -201,7 +209,7 @@ impl Operation<'_> {
             (Some(summary), Some(more)) if summary != more => format!("{summary}\n{more}"),
             (one, other) => one.or(other).unwrap_or_default().to_owned(),
         };
-        let Request { properties, required, query, headers, body, definitions } = request;
+        let Request { properties, required, query, headers, body, definitions, .. } = request;
         let mut schema =
             json!({ "type": "object", "properties": properties, "additionalProperties": false });
         if let Some(schema) = schema.as_object_mut() {
@@ -210,7 +218,7 @@ impl Operation<'_> {
             let more = more.into_iter().filter(|(_, value)| is_said(value));
             schema.extend(more.map(|(key, value)| (key.to_owned(), value)));
         }
-        Ok(json!({
+        json!({
             "description": clean(&description),
             "mode": mode,
             "effect": if reads { "none" } else { "write" },
@@ -220,7 +228,7 @@ impl Operation<'_> {
                 "headers": headers, "body": body,
             },
             "input_schema": schema,
-        }))
+        })
     }
 
     fn parameters(&self, request: &mut Request) -> Result<(), String> {
@@ -236,6 +244,16 @@ impl Operation<'_> {
                 continue;
             }
             let is_required = parameter.get("required").is_some_and(|required| required == true);
+            let is_sent = place != "header" || is_own_header(name);
+            if let Err(why) = form::check(self.document, parameter, place)
+                && is_sent
+            {
+                if is_required || place == "path" {
+                    return Err(format!("its parameter `{name}` {why}"));
+                }
+                request.left_out.push(format!("the parameter `{name}` is left out: it {why}"));
+                continue;
+            }
             match place {
                 // Placet sends these itself, or they are not sent at all.
                 "header" if !is_own_header(name) => continue,
@@ -251,8 +269,6 @@ impl Operation<'_> {
                 }
                 _ => continue,
             }
-            check_form(self.document, parameter, place)
-                .map_err(|why| format!("its parameter `{name}` {why}"))?;
             let schema = parameter.get("schema").cloned().unwrap_or_else(|| json!({}));
             request.argument(self.document, name, schema)?;
             if is_required || place == "path" {
@@ -318,6 +334,8 @@ struct Request {
     body: Option<Value>,
     /// The schemas of the document that the arguments refer to.
     definitions: Map<String, Value>,
+    /// What the operation can do without, and why it is not there.
+    left_out: Vec<String>,
 }
 
 impl Request {
@@ -342,60 +360,6 @@ impl Request {
         }
         Ok(())
     }
-}
-
-/// Checks that a parameter is sent as `rest` does it: as text, or in the query also as one parameter for each item of a list.
-fn check_form(document: &Value, parameter: &Value, place: &str) -> Result<(), String> {
-    let is_query = place == "query";
-    let usual = if is_query { "form" } else { "simple" };
-    if let Some(style) = parameter.get("style").filter(|style| *style != usual) {
-        return Err(format!("has the style {style}"));
-    }
-    if parameter.get("content").is_some() {
-        return Err("has a `content`".to_owned());
-    }
-    let Some(schema) = parameter.get("schema") else { return Ok(()) };
-    let whole = alternatives(document, schema)?;
-    let mut items = Vec::new();
-    for schema in whole.iter().filter_map(|schema| schema.get("items")) {
-        items.extend(alternatives(document, schema)?);
-    }
-    let has = |schemas: &[&Value], kind| schemas.iter().any(|schema| is_of(schema, kind));
-    if has(&whole, "object") || has(&items, "object") || has(&items, "array") {
-        return Err("is an object or a list of such".to_owned());
-    }
-    let is_list = has(&whole, "array");
-    if is_list && !is_query {
-        return Err(format!("is a list in its {place}"));
-    }
-    if is_list && parameter.get("explode").is_some_and(|explode| explode == false) {
-        return Err("is a list in one parameter (`explode: false`)".to_owned());
-    }
-    Ok(())
-}
-
-/// Whether a schema names the type, or has what only this type has.
-fn is_of(schema: &Value, kind: &str) -> bool {
-    let member = if kind == "array" { "items" } else { "properties" };
-    let named = schema.get("type");
-    let listed = named.and_then(Value::as_array).into_iter().flatten();
-    named.into_iter().chain(listed).any(|named| named == kind) || schema.get(member).is_some()
-}
-
-/// A schema and those that it is combined of.
-fn alternatives<'a>(document: &'a Value, schema: &'a Value) -> Result<Vec<&'a Value>, String> {
-    let (mut found, mut open) = (Vec::new(), vec![schema]);
-    while let Some(schema) = open.pop() {
-        if found.len() >= PARTS_MAX {
-            return Err("has too many schemas".to_owned());
-        }
-        let schema = resolved(document, schema)?;
-        let lists =
-            ["allOf", "oneOf", "anyOf"].iter().filter_map(|key| schema.get(key)?.as_array());
-        open.extend(lists.flatten());
-        found.push(schema);
-    }
-    Ok(found)
 }
 
 /// The target of a reference within the document.
@@ -559,6 +523,11 @@ mod tests {
             let operation = &mut document["paths"]["/pets"]["get"];
             operation["parameters"] = json!([parameter]);
             operation["parameters"][0]["name"] = json!("x-tags");
+            // The operation can do without it, unless it is required.
+            let (file, notes) = imported(&document, ApprovalMode::Destructive);
+            assert_eq!(file["capabilities"]["listPets"]["rest"]["query"], json!({}), "{parameter}");
+            assert!(notes[0].contains("the parameter `x-tags`") && notes[0].contains(why));
+            document["paths"]["/pets"]["get"]["parameters"][0]["required"] = json!(true);
             let (file, notes) = imported(&document, ApprovalMode::Destructive);
             assert!(file["capabilities"].get("listPets").is_none(), "{parameter}");
             let note = &notes[0];

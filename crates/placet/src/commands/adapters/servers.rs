@@ -150,12 +150,17 @@ fn gives_secret(before: &str, argument: &str) -> bool {
             && !is_place
             && (is_secret_name(&flag) || words.clone().any(|word| word == "pass"))
     };
+    let may_be_one = |value: &str| {
+        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+        !is_number && !matches!(value, "true" | "false")
+    };
     match argument.split_once('=') {
         Some((flag, value)) if flag.starts_with('-') => {
-            holds_secret(value) || !value.is_empty() && is_for_secret(flag)
+            holds_secret(value) || may_be_one(value) && is_for_secret(flag)
         }
         Some(_) | None => {
-            holds_secret(argument) || !argument.starts_with('-') && is_for_secret(before)
+            let is_value = !argument.starts_with('-') && may_be_one(argument);
+            holds_secret(argument) || is_value && is_for_secret(before)
         }
     }
 }

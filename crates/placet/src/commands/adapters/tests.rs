@@ -335,6 +335,7 @@ fn an_argument_that_gives_a_password_is_refused_and_one_that_says_where_it_is_is
         &["--password-file", "/run/secret"][..],
         &["--token-env=TOKEN", "password", "x"],
         &["--password", "--verbose"],
+        &["--max-tokens", "4096", "--token-limit=5", "--cookies=false"],
         &["--log", "key"],
     ] {
         assert!(read(harmless).is_ok(), "{harmless:?}");
