@@ -43,6 +43,21 @@ impl Span {
         Self { from: Bound::Included(prefix.to_vec()), to }
     }
 
+    /// Many ranges that are all keys together: each kind of key, which is a letter, in parts.
+    pub(super) fn parts() -> Vec<Self> {
+        let kinds = b'a'..=b'z';
+        let within = kinds
+            .flat_map(|kind| [vec![kind], vec![kind, 0x40], vec![kind, 0x80], vec![kind, 0xc0]]);
+        let mut parts = Vec::new();
+        let mut from = Bound::Unbounded;
+        for at in within.chain([vec![b'{']]) {
+            parts.push(Self { from, to: Bound::Excluded(at.clone()) });
+            from = Bound::Included(at);
+        }
+        parts.push(Self { from, to: Bound::Unbounded });
+        parts
+    }
+
     /// All keys after this one.
     pub(super) fn behind(key: &[u8]) -> Self {
         Self { from: Bound::Excluded(key.to_vec()), to: Bound::Unbounded }
@@ -92,6 +107,26 @@ impl Iterator for Pairs<'_> {
             if let Some((key, Some(value))) = self.fresh.next() {
                 return Some(Ok((key.as_slice().into(), value.clone())));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeBounds as _;
+
+    use super::Span;
+
+    #[test]
+    fn every_key_is_in_one_part() {
+        let parts = Span::parts();
+        let mut keys: Vec<Vec<u8>> = vec![vec![], vec![0], vec![b'm'], vec![b'{'], vec![255; 40]];
+        for kind in 0..=255 {
+            keys.extend([0, 0x3f, 0x40, 0x7f, 0x80, 0xbf, 0xc0, 0xff].map(|next| vec![kind, next]));
+        }
+        for key in keys {
+            let holds = |part: &&Span| (part.from.as_ref(), part.to.as_ref()).contains(&key);
+            assert_eq!(parts.iter().filter(holds).count(), 1, "{key:?}");
         }
     }
 }

@@ -35,6 +35,7 @@ mod snapshot;
 mod state;
 mod stats;
 mod store;
+mod sums;
 mod transfer;
 mod tree;
 mod trust;

@@ -10,12 +10,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -27,6 +29,7 @@ use super::codec::{Meta, Stored, decode_value};
 use super::edits::Edits;
 use super::fresh::{Fresh, Pair, Pairs, Span};
 use super::keys;
+use super::sums::{hash_of, sum_of};
 use crate::journal::medium::{Disk, Medium as _, is_refusal};
 
 /// How many keys are gathered before they are written to sled in the background.
@@ -35,6 +38,8 @@ const FRESH_KEYS: usize = 2_048;
 const FRESH_KEYS_MAX: usize = 16_384;
 /// How many keys are read at a time.
 const PAGE_KEYS: usize = 512;
+/// The most threads that check the tree.
+const CHECKERS_MAX: usize = 8;
 /// How long sled may take to flush to the operating system; even the slowest disk needs less.
 const FLUSH_WITHIN: Duration = Duration::from_secs(40);
 
@@ -286,25 +291,29 @@ impl Tree {
     }
 
     /// Reads everything once: count and sum of the keys have to match the metadata, and every value has to verify. Answers what is wrong,
-    /// if anything.
+    /// if anything. It is read in parts, by several threads: a start waits for it.
     pub(super) fn check(&self) -> Result<Option<String>, TreeFault> {
         let meta = self.meta();
-        let (mut count, mut sum) = (0_u64, 0_u64);
         let fresh = self.fresh.read();
-        let altered = guarded(|| {
-            for pair in Pairs::new(self.db.get()?, &fresh, Span::of(&[]), Order::Ascending) {
-                let (key, value) = pair?;
-                if key.as_ref() == keys::META {
-                    continue;
+        let fresh = &*fresh;
+        let (parts, next) = (Span::parts(), AtomicUsize::new(0));
+        let taken = || parts.get(next.fetch_add(1, Ordering::Relaxed)).cloned();
+        let work = || guarded(|| sum_of(self.db.get()?, fresh, std::iter::from_fn(taken)));
+        let workers = thread::available_parallelism().map_or(1, NonZero::get).min(CHECKERS_MAX);
+        let (mut count, mut sum, mut altered) = (0_u64, 0_u64, false);
+        for found in thread::scope(|scope| {
+            let started: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let ended = started.into_iter().map(|worker| worker.join());
+            ended.map(|end| end.unwrap_or(Err(TreeFault::Panicked))).collect::<Vec<_>>()
+        }) {
+            match found? {
+                Some(found) => {
+                    count = count.wrapping_add(found.count);
+                    sum = sum.wrapping_add(found.sum);
                 }
-                if keys::is_record(&key) && decode_value(&key, &value).is_none() {
-                    return Ok(true);
-                }
-                count = count.wrapping_add(1);
-                sum = sum.wrapping_add(hash_of(&key, &value));
+                None => altered = true,
             }
-            Ok(false)
-        })?;
+        }
         let expected = meta.keys;
         Ok(match (altered, count == expected, sum == meta.sum) {
             (true, _, _) => Some("it holds a value that does not verify".to_owned()),
@@ -445,7 +454,7 @@ impl Tree {
         // On a thread of its own: after an error sled may wait for ever, for a word that was spoken before it listened.
         let db = self.db.get()?.clone();
         let (done, answer) = mpsc::channel();
-        std::thread::Builder::new()
+        thread::Builder::new()
             .name("placet-state-flush".to_owned())
             .spawn(move || drop(done.send(guarded(|| db.flush()).map(drop))))?;
         let silent = |_| TreeFault::Sled("it does not answer any more".to_owned());
@@ -479,14 +488,6 @@ fn sync_all(folder: &Path) -> io::Result<()> {
         }
     }
     Disk.sync_dir(folder)
-}
-
-/// What a key and its value contribute to the sum.
-fn hash_of(key: &[u8], value: &[u8]) -> u64 {
-    // Two checksums of different beginnings, so that a pair is known by 64 bits.
-    let low = crc32c::crc32c_append(crc32c::crc32c(key), value);
-    let high = crc32c::crc32c_append(crc32c::crc32c(value), key);
-    u64::from(high).wrapping_shl(32) | u64::from(low)
 }
 
 type Head = sled::Result<(Vec<u8>, IVec)>;
@@ -531,7 +532,7 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, TreeFault> {
     loop {
         match open_sled_once(path, cache_bytes) {
             Err(TreeFault::Busy) if began.elapsed() < BUSY_FOR => {
-                std::thread::park_timeout(BUSY_RETRY);
+                thread::park_timeout(BUSY_RETRY);
             }
             opened => return opened,
         }
@@ -543,9 +544,8 @@ fn open_sled_once(path: &Path, cache_bytes: u64) -> Result<Db, TreeFault> {
     // Its own flusher is not used: it ignores errors.
     let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
     // On a thread of its own: sled panics on damaged pages, and may leave anything behind on the stack that it panicked on.
-    let opening = std::thread::Builder::new()
-        .name("placet-state-open".to_owned())
-        .spawn(move || config.open())?;
+    let opening =
+        thread::Builder::new().name("placet-state-open".to_owned()).spawn(move || config.open())?;
     match opening.join() {
         Ok(Ok(db)) => Ok(db),
         Ok(Err(error)) if error.to_string().contains("could not acquire lock") => {
