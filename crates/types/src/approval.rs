@@ -198,6 +198,27 @@ impl Requirement {
         part
     }
 
+    /// This requirement in the place of an earlier one, of which so many escalations were made: those that it still asks for come first.
+    /// Also answers how many these are; all others wait for a silence from now on.
+    ///
+    /// One was made if it is to the same group, after no longer a silence, for no more people, and stands in for no further group.
+    #[must_use]
+    pub fn instead_of(self, earlier: &Self, escalated: u32) -> (Self, u32) {
+        let made = earlier.escalations.iter();
+        let made = made.take(usize::try_from(escalated).unwrap_or(usize::MAX));
+        let was_made = |one: &Escalation| {
+            made.clone().any(|made| {
+                made.group == one.group
+                    && one.stands_in_for.is_subset(&made.stands_in_for)
+                    && one.after_ms <= made.after_ms
+                    && one.people <= made.people
+            })
+        };
+        let (first, later): (Vec<_>, Vec<_>) = self.escalations.into_iter().partition(was_made);
+        let escalated = u32::try_from(first.len()).unwrap_or(u32::MAX);
+        (Self { escalations: [first, later].concat(), ..self }, escalated)
+    }
+
     /// Everything that this or `after` asks for, as an edit has to meet it.
     #[must_use]
     pub fn joined(&self, after: Self) -> Self {

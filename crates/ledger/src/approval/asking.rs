@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
-    approval::{Escalation, Requirement, VoteChoice},
+    approval::{Requirement, VoteChoice},
     clock::Timestamp,
 };
 
-use super::{ApprovalRecord, ApprovalState, VoteError, ballot};
+use super::{ApprovalRecord, ApprovalState, VoteError};
 
 impl ApprovalRecord {
     /// Since when people have been asked for the current request: since the beginning, the last edit, or the last time it went back to
@@ -69,23 +69,9 @@ impl ApprovalRecord {
         Some(next)
     }
 
-    /// Replaces the requirement. `escalated` counts positions: escalations already made come first, if they are still asked for. All others
-    /// wait for a silence from now on.
+    /// Replaces the requirement. `escalated` counts positions: escalations already made come first, if they are still asked for.
     pub(super) fn ask(&mut self, requirement: Requirement) {
-        let (made, later): (Vec<_>, Vec<_>) =
-            requirement.escalations.into_iter().partition(|one| self.has_made(one));
-        self.escalated = u32::try_from(made.len()).unwrap_or(u32::MAX);
-        self.requirement = Requirement { escalations: [made, later].concat(), ..requirement };
-    }
-
-    /// Whether an escalation of the new requirement was already made: to the same group, after at least as long a silence, for at least as
-    /// many people, and standing in for no further group.
-    fn has_made(&self, escalation: &Escalation) -> bool {
-        ballot::made(&self.requirement, self.escalated).any(|made| {
-            made.group == escalation.group
-                && escalation.stands_in_for.is_subset(&made.stands_in_for)
-                && escalation.after_ms <= made.after_ms
-                && escalation.people <= made.people
-        })
+        (self.requirement, self.escalated) =
+            requirement.instead_of(&self.requirement, self.escalated);
     }
 }

@@ -5,31 +5,29 @@
 use super::{Call, Terms, all_allow, errors_of};
 use crate::{
     approval::{self, Counted},
-    facts::{ApprovalScope, Facts},
+    facts::{ApprovalFacts, ApprovalScope, Facts},
 };
 
 impl Call<'_> {
-    /// The votes of an approval counted by the active policies, where these are stricter than those people were asked under: the required
-    /// freshness of a sign-in and the number of denials that suffice are in no condition, so the evaluations do not show them.
+    /// The votes of an approval or a standing grant counted under what the active policies ask, where that is something else than people
+    /// were asked under: whose agreement counts, from when on, after how fresh a sign-in, and how many denials suffice.
     pub(super) fn recounted(&self, bare: Terms<'_>) -> Result<Option<Counted>, Vec<String>> {
-        let approval = self.facts.approval;
-        let Some(approval) = approval.filter(|one| matches!(one.scope, ApprovalScope::Once)) else {
-            return Ok(None);
-        };
+        let Some(approval) = self.facts.approval else { return Ok(None) };
         let answers = self.call(bare);
         let errors = errors_of(&answers);
         if !errors.is_empty() {
             return Err(errors);
         }
         let Ok(Some(now)) = self.requirement(&answers) else { return Ok(None) };
-        let mut stricter = approval.clone();
-        let asked = &mut stricter.requirement;
-        asked.fresh_auth_ms = asked.fresh_auth_ms.into_iter().chain(now.fresh_auth_ms).min();
-        asked.deny_threshold = asked.deny_threshold.min(now.deny_threshold);
-        if stricter.requirement == approval.requirement {
+        let earlier = &approval.requirement;
+        let (mut asked, escalated) = now.instead_of(earlier, approval.escalated);
+        asked.fresh_auth_ms = asked.fresh_auth_ms.into_iter().chain(earlier.fresh_auth_ms).min();
+        asked.deny_threshold = asked.deny_threshold.min(earlier.deny_threshold);
+        if asked == *earlier && escalated == approval.escalated {
             return Ok(None);
         }
-        let facts = Facts { approval: Some(&stricter), ..*self.facts };
+        let approval = ApprovalFacts { requirement: asked, escalated, ..approval.clone() };
+        let facts = Facts { approval: Some(&approval), ..*self.facts };
         Ok(Some(approval::count(&facts, &self.snapshot.directory, self.request_digest)))
     }
 

@@ -113,7 +113,7 @@ impl Iterator for Pairs<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::RangeBounds as _;
+    use std::ops::RangeBounds;
 
     use super::Span;
 
@@ -125,7 +125,8 @@ mod tests {
             keys.extend([0, 0x3f, 0x40, 0x7f, 0x80, 0xbf, 0xc0, 0xff].map(|next| vec![kind, next]));
         }
         for key in keys {
-            let holds = |part: &&Span| (part.from.as_ref(), part.to.as_ref()).contains(&key);
+            let bounds = |part: &Span| (part.from.clone(), part.to.clone());
+            let holds = |part: &&Span| RangeBounds::<Vec<u8>>::contains(&bounds(part), &key);
             assert_eq!(parts.iter().filter(holds).count(), 1, "{key:?}");
         }
     }

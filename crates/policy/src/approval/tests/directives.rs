@@ -262,6 +262,37 @@ fn a_vote_without_the_fresh_proof_that_was_asked_for_does_not_count() {
     assert_eq!(decide(None), "hold");
 }
 
+/// What is asked when the call runs decides who counts, and from when on: not what was asked when they agreed.
+#[test]
+fn nobody_counts_early_for_a_group_that_is_asked_later_now() {
+    let required = |more: &str| {
+        with(&[format!(
+            "@id(\"g\") @approval(\"required\") {more}
+            forbid (principal, action in Placet::Action::\"cap_destructive\", resource is Placet::Tool);"
+        )])
+    };
+    let before = required(r#"@approver_group("approvers")"#);
+    let now = required(r#"@approver_group("security") @escalate("2h: managers")"#);
+    let held = asked(&before, vec![vote("mia", &["approvers", "managers"])]);
+    assert_eq!(word(&held.decide(&before)), "allow");
+    assert_eq!(word(&held.decide(&now)), "hold");
+    assert_eq!(word(&Draft { standing: true, ..held }.decide(&now)), "hold");
+    // An escalation that was made stays made.
+    let (requirement, _) = requirement(&now, &refund());
+    let votes = Some(vec![vote("mia", &["managers"])]);
+    let late = Draft { requirement, votes, escalated: 1, ..refund() };
+    assert_eq!(word(&late.decide(&now)), "allow");
+}
+
+#[test]
+fn a_standing_grant_counts_by_how_fresh_a_sign_in_has_to_be_now() {
+    let plain = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
+    let strict =
+        with(&[gate("g", r#"@approver_group("approvers") @fresh_auth("15m")"#, &["approvers"])]);
+    assert_eq!(used_grant(&standing(&plain), &plain), Some(true));
+    assert_eq!(used_grant(&standing(&plain), &strict), None);
+}
+
 fn standing(snapshot: &Snapshot) -> Draft {
     Draft { standing: true, ..asked(snapshot, vec![vote("ben", &[])]) }
 }
