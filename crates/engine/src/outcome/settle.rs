@@ -12,7 +12,7 @@ use placet_adapter::outcome::{
 use placet_ledger::{
     dispatch::Settlement,
     ledger::{Ledger, LedgerError, Outcome},
-    record::{EffectRecord, Resolution},
+    record::{Class, EffectRecord, Resolution},
     store::StoreError,
 };
 use placet_types::{
@@ -164,7 +164,8 @@ pub(crate) async fn keep(
 }
 
 /// The outcome and result that hold for the whole call: "nothing happened" and "it failed" are about the last attempt only, and after an
-/// attempt without an outcome the call's outcome is unknown.
+/// attempt without an outcome the call's outcome is unknown. A target that still works on the earlier attempt may refuse a second one with
+/// the same token. What changes nothing has failed all the same.
 fn spoken_for(
     ledger: &Ledger,
     record: Option<&EffectRecord>,
@@ -172,12 +173,14 @@ fn spoken_for(
     result: ToolResultEnvelope,
 ) -> (Outcome, ToolResultEnvelope) {
     let Some(record) = record else { return (outcome, result) };
-    let after_unknown = record.state.attempt().is_some_and(|attempt| attempt.after_unknown);
+    let attempt = record.state.attempt().filter(|attempt| attempt.after_unknown);
+    let after_unknown = attempt.is_some();
+    let may_have_acted = attempt.is_some_and(|attempt| attempt.class != Class::ReadOnly);
     let reason = match outcome {
         Outcome::FailedRetriable(_) | Outcome::Declined(_) if after_unknown => {
             "this attempt had no effect, but an earlier one may have had"
         }
-        Outcome::FailedFinal(_) if record.unknown.is_some() => {
+        Outcome::FailedFinal(_) if record.unknown.is_some() || may_have_acted => {
             "this attempt failed, and an earlier one may have had an effect"
         }
         Outcome::Succeeded

@@ -305,6 +305,19 @@ async fn a_second_attempt_that_had_no_effect_does_not_speak_for_the_first() {
 }
 
 #[tokio::test]
+async fn a_second_attempt_that_failed_does_not_speak_for_the_first() {
+    let world = World::new().await;
+    world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
+    let before = dispatched(&world, "send").await;
+    let witness = Arc::new(crate::fake::Witness::default());
+    witness.behave("send", Behaviour::Fails);
+    let next = World::over(Arc::clone(&world.store), witness).await;
+    assert_eq!(settled(&next, &before).await.state.name(), "indeterminate");
+    let told = refused(next.call(long("send")).await);
+    assert_eq!((told.code, told.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));
+}
+
+#[tokio::test]
 async fn a_key_is_not_sent_again_when_its_window_closes_while_the_dispatch_is_kept() {
     const WINDOW_MS: i64 = 86_400_000;
     let world = World::new().await;
