@@ -11,3 +11,6 @@ mod rest;
 mod target;
 
 pub use connector::{HttpConnector, HttpSettings};
+
+#[cfg(test)]
+mod tests;

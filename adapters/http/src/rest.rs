@@ -1,8 +1,8 @@
 //! A call as a request to a service, and its answer.
 //!
 //! Owns what a status means for the call (RFC 9110, section 15): a success is done, a refusal of the request by the service is a failed
-//! call, and everything else is for the contract to say. A write carries its dispatch token in `Idempotency-Key`
-//! (draft-ietf-httpapi-idempotency-key-header).
+//! call unless the contract counts it as not executed, and everything else is for the contract to say. A write carries its dispatch token
+//! in `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header).
 
 use std::time::Duration;
 
@@ -24,6 +24,14 @@ use placet_types::{
 use serde_json::{Value, json};
 
 use crate::target::{Target, unreached};
+
+/// Refusals that are no end of a write: of the credential, the rate or the time, or because a request with the same token is under way,
+/// for which draft-ietf-httpapi-idempotency-key-header has 409.
+const UNDECIDED: [u16; 6] = [401, 403, 408, 409, 425, 429];
+/// What refuses a read, for now or with this credential, without answering it. It changes nothing, so there the service is believed.
+const READ_REFUSALS: [u16; 6] = [401, 403, 429, 502, 503, 504];
+/// A body that contains this may be a JSON-RPC message.
+const JSON_RPC: &[u8] = b"jsonrpc";
 
 /// Makes the call.
 pub(crate) async fn call(
@@ -106,29 +114,38 @@ fn outcome(capability: &Capability, response: &Response<Bytes>) -> Outcome {
     refused(capability, response)
 }
 
-/// What a failure status means for the call.
+/// What a failure status means for the call. A write that a service refuses has failed, unless the contract counts the status as not
+/// executed, or it may be about an earlier request with the same token, which is still under way.
 pub(crate) fn refused(capability: &Capability, response: &Response<Bytes>) -> Outcome {
     let status = response.status();
-    let rejected = |error: fn(String) -> AdapterError| {
-        let answer = ErrorAnswer::Http(HttpError {
-            status: status.as_u16(),
-            has_challenge: response.headers().contains_key(header::WWW_AUTHENTICATE),
-            has_retry_after: response.headers().contains_key(header::RETRY_AFTER),
-            has_json_rpc: false,
-        });
-        let error = error(format!("http status {}", status.as_u16()));
-        Outcome::Rejected(Rejection { answer, error })
+    let why = format!("http status {}", status.as_u16());
+    let error = match status {
+        StatusCode::UNAUTHORIZED => AdapterError::CredentialRefused(why),
+        StatusCode::FORBIDDEN => AdapterError::Forbidden(why),
+        StatusCode::TOO_MANY_REQUESTS => AdapterError::Unavailable(why),
+        _ if status.is_client_error() => AdapterError::Refused(why),
+        _ => AdapterError::Unavailable(why),
     };
-    match status {
-        StatusCode::UNAUTHORIZED => rejected(AdapterError::CredentialRefused),
-        StatusCode::FORBIDDEN => rejected(AdapterError::Forbidden),
-        StatusCode::TOO_MANY_REQUESTS => rejected(AdapterError::Unavailable),
-        _ if status.is_client_error() || !capability.is_write_class() => {
+    let answer = ErrorAnswer::Http(HttpError {
+        status: status.as_u16(),
+        has_challenge: response.headers().contains_key(header::WWW_AUTHENTICATE),
+        has_retry_after: response.headers().contains_key(header::RETRY_AFTER),
+        has_json_rpc: response.body().windows(JSON_RPC.len()).any(|part| part == JSON_RPC),
+    });
+    if !capability.is_write_class() {
+        let is_refusal = READ_REFUSALS.contains(&status.as_u16());
+        return if is_refusal {
+            Outcome::NotExecuted(error)
+        } else {
             Outcome::Failed(failed(response))
-        }
-        // The service may have acted before it failed.
-        _ => rejected(AdapterError::Unavailable),
+        };
     }
+    // All else says nothing: the service may have acted before it failed.
+    let is_failure = status.is_client_error() && !UNDECIDED.contains(&status.as_u16());
+    if is_failure && !capability.not_executed.counts(&answer) {
+        return Outcome::Failed(failed(response));
+    }
+    Outcome::Rejected(Rejection { answer, error })
 }
 
 /// The answer in the form in which all tools' results are kept.
@@ -164,4 +181,81 @@ fn json_of(response: &Response<Bytes>) -> Option<Value> {
 
 fn kind(headers: &HeaderMap) -> &str {
     headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("content")
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::Response;
+    use placet_adapter::outcome::{AdapterError, Outcome};
+    use serde_json::{Value, json};
+
+    use super::refused;
+    use crate::tests::contract;
+
+    /// The outcome of a call that is answered with this status, as the contract lets it count.
+    fn outcome(tool: &str, status: u16, header: &str, not_executed: &Value) -> Outcome {
+        let contract = contract("rest", "http://127.0.0.1:9/", |file| {
+            if !not_executed.is_null() {
+                file["capabilities"]["pay"]["not_executed"] = not_executed.clone();
+            }
+        });
+        let mut response = Response::builder().status(status);
+        if !header.is_empty() {
+            response = response.header(header, "x");
+        }
+        let response = response.body(Bytes::from_static(b"no")).unwrap();
+        let capability = &contract.capabilities[&tool.parse().unwrap()];
+        refused(capability, &response).under(capability)
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_about_a_write_leaves_it_unknown() {
+        for status in [403, 408, 409, 425, 429, 500, 502, 503, 504] {
+            let outcome = outcome("pay", status, "", &Value::Null);
+            assert!(matches!(outcome, Outcome::Unknown(_)), "{status}: {outcome:?}");
+        }
+        for status in [400, 404, 410, 422] {
+            let outcome = outcome("pay", status, "", &Value::Null);
+            assert!(matches!(outcome, Outcome::Failed(_)), "{status}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_that_is_not_answered_now_was_not_executed() {
+        let at = |status| outcome("look", status, "", &Value::Null);
+        assert!(matches!(at(401), Outcome::NotExecuted(AdapterError::CredentialRefused(_))));
+        assert!(matches!(at(403), Outcome::NotExecuted(AdapterError::Forbidden(_))));
+        for status in [429, 502, 503, 504] {
+            let outcome = at(status);
+            assert!(
+                matches!(outcome, Outcome::NotExecuted(AdapterError::Unavailable(_))),
+                "{status}: {outcome:?}"
+            );
+        }
+        for status in [400, 404, 408, 409, 500] {
+            let outcome = at(status);
+            assert!(matches!(outcome, Outcome::Failed(_)), "{status}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn what_counts_as_not_executed_is_no_failure_of_a_write() {
+        let declared = json!({ "http": [404, 409, 503] });
+        for (status, header) in
+            [(404, ""), (409, ""), (405, ""), (413, ""), (401, ""), (403, "www-authenticate")]
+        {
+            let outcome = outcome("pay", status, header, &declared);
+            assert!(outcome.not_executed().is_some(), "{status}: {outcome:?}");
+        }
+        for (status, header) in [(503, ""), (429, "retry-after")] {
+            let outcome = outcome("pay", status, header, &declared);
+            assert!(
+                matches!(outcome.not_executed(), Some(AdapterError::Unavailable(_))),
+                "{status}: {outcome:?}"
+            );
+        }
+        let other = outcome("pay", 410, "", &declared);
+        assert!(matches!(other, Outcome::Failed(_)), "{other:?}");
+    }
 }
