@@ -45,7 +45,8 @@ pub(crate) async fn call(
         Err(error) => return Outcome::NotExecuted(error),
     };
     let limit = Duration::from_millis(conditions.timeout_ms);
-    match target.client.send_within(request, limit).await {
+    let listening = Duration::from_millis(conditions.listen_ms);
+    match target.client.send_listening(request, limit, listening).await {
         Ok(response) => outcome(capability, &response),
         Err(error) => match unreached(&error) {
             Some(error) => Outcome::NotExecuted(error),
@@ -185,13 +186,15 @@ fn kind(headers: &HeaderMap) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bytes::Bytes;
     use http::Response;
     use placet_adapter::outcome::{AdapterError, Outcome};
     use serde_json::{Value, json};
 
     use super::refused;
-    use crate::tests::contract;
+    use crate::tests::{contract, endpoint, paid};
 
     /// The outcome of a call that is answered with this status, as the contract lets it count.
     fn outcome(tool: &str, status: u16, header: &str, not_executed: &Value) -> Outcome {
@@ -257,5 +260,14 @@ mod tests {
         }
         let other = outcome("pay", 410, "", &declared);
         assert!(matches!(other, Outcome::Failed(_)), "{other:?}");
+    }
+
+    #[tokio::test]
+    async fn a_late_answer_is_heard_while_somebody_listens() {
+        let url = endpoint(Duration::from_secs(1), &[json!({ "id": 7 })]).await;
+        let heard = paid("rest", &url, 500, 20_000).await;
+        assert!(matches!(heard, Outcome::Done(_)), "{heard:?}");
+        let unheard = paid("rest", &url, 500, 0).await;
+        assert!(matches!(unheard, Outcome::Unknown(_)), "{unheard:?}");
     }
 }

@@ -13,8 +13,8 @@ use placet_types::contract::Contract;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-/// The longest time for any call; each has its own budget.
-const REQUEST_MS_MAX: u64 = 600_000;
+/// The longest time for any call, the wait for a late answer included; each has its own budget.
+const REQUEST_MS_MAX: u64 = 1_200_000;
 
 /// How endpoints are reached, apart from their contracts.
 #[derive(Debug, Clone, Default)]

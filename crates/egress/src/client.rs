@@ -6,6 +6,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,13 +115,36 @@ impl EgressClient {
         request: Request<Bytes>,
         limit: Duration,
     ) -> Result<Response<Bytes>, EgressError> {
+        self.send_listening(request, limit, Duration::ZERO).await
+    }
+
+    /// As [`EgressClient::send_within`]: nothing is sent after `limit`, but the answer to what was sent may take `listening` longer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`EgressClient::send`].
+    pub async fn send_listening(
+        &self,
+        request: Request<Bytes>,
+        limit: Duration,
+        listening: Duration,
+    ) -> Result<Response<Bytes>, EgressError> {
         let (request, connection) = self.prepare(request)?;
-        let limit = limit.min(self.limits().request_timeout());
-        let whole = async {
+        let limit_max = self.limits().request_timeout();
+        let limit = limit.min(limit_max);
+        let mut whole = pin!(async {
             let response = self.exchange(request).await?;
             self.read_whole(response).await
-        };
-        timeout(limit, whole).await.unwrap_or_else(|_elapsed| Err(late(&connection, limit)))
+        });
+        if let Ok(answered) = timeout(limit, &mut whole).await {
+            return answered;
+        }
+        let listening = listening.min(limit_max.saturating_sub(limit));
+        if listening.is_zero() || connection.connection_metadata().is_none() {
+            return Err(late(&connection, limit));
+        }
+        let limit = limit.saturating_add(listening);
+        timeout(listening, whole).await.unwrap_or_else(|_elapsed| Err(late(&connection, limit)))
     }
 
     /// Sends a request and returns the response as soon as its head has arrived. The body has a limit on its bytes and

@@ -227,6 +227,28 @@ async fn a_deadline_without_a_connection_means_nothing_was_sent() {
         let late = client.send_within(get("https://tools.test/"), limit).await.unwrap_err();
         assert_eq!(late, EgressError::DeadlineBeforeRequest { timeout_ms });
     }
+    // Nor in the time in which a late answer is awaited.
+    let (limit, listening) = (Duration::from_millis(10), Duration::from_millis(40));
+    let late = client.send_listening(get("https://tools.test/"), limit, listening).await;
+    assert_eq!(late.unwrap_err(), EgressError::DeadlineBeforeRequest { timeout_ms: 10 });
+}
+
+#[tokio::test]
+async fn a_late_answer_is_heard_as_long_as_somebody_listens() {
+    let server = Server::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        sleep(Duration::from_secs(1)).await;
+        let _sent = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    })
+    .await;
+    let client = server.client(Limits::default());
+    let limit = Duration::from_millis(500);
+    let listening = Duration::from_millis(10);
+    let unheard = client.send_listening(get(&server.url("/")), limit, listening).await.unwrap_err();
+    assert_eq!(unheard, EgressError::DeadlineExceeded { timeout_ms: 510 });
+    let listening = Duration::from_secs(20);
+    let heard = client.send_listening(get(&server.url("/")), limit, listening).await.unwrap();
+    assert_eq!(heard.body().as_ref(), b"ok");
 }
 
 #[tokio::test]
