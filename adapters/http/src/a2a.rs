@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use placet_adapter::{
     adapter::{Conditions, Dispatch},
-    outcome::{AdapterError, Answer, Outcome, Rejection},
+    outcome::{AdapterError, Answer, Outcome, Rejection, cut},
 };
 use placet_types::{
     contract::{Capability, not_executed::ErrorAnswer},
@@ -30,6 +30,8 @@ pub(crate) const VERSION: &str = "1.0";
 const MESSAGE: &str = "message";
 const TASK: &str = "task_id";
 const CONTEXT: &str = "context_id";
+/// How much of a task's id is kept in a reason.
+const ID_BYTES_MAX: usize = 200;
 /// The pause before a task is polled again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -50,13 +52,14 @@ pub(crate) async fn call(
         return Outcome::NotExecuted(AdapterError::Refused(why));
     };
     let params = json!({ "message": message, "configuration": { "returnImmediately": true } });
-    let agent = Agent { target, capability, headers };
     let deadline = Instant::now() + Duration::from_millis(conditions.timeout_ms);
+    let until = deadline + Duration::from_millis(conditions.listen_ms);
+    let agent = Agent { target, capability, headers, until };
     let sent = match agent.ask("SendMessage", &params, deadline).await {
         Ok(sent) => sent,
         Err(outcome) => return *outcome,
     };
-    let Some(task) = sent.get("task") else {
+    let Some(task) = sent.get("task").filter(|task| !task.is_null()) else {
         // An agent may answer with a message and no task.
         return match sent.get("message") {
             Some(message) => Outcome::Done(answer("completed", message, &[message])),
@@ -65,20 +68,29 @@ pub(crate) async fn call(
             }
         };
     };
-    timeout_at(deadline, agent.ended(task.clone(), deadline)).await.unwrap_or_else(|_elapsed| {
-        Outcome::Unknown("the agent's task did not end in time".to_owned())
-    })
+    timeout_at(until, agent.ended(task.clone()))
+        .await
+        .unwrap_or_else(|_elapsed| lost(task, "did not end in time"))
+}
+
+/// The outcome of a call whose task has none that is known. The task's id is what an operator can ask the agent about.
+fn lost(task: &Value, why: &str) -> Outcome {
+    let id = task.get("id").and_then(Value::as_str).unwrap_or_default();
+    let id = cut(id.escape_debug().to_string(), ID_BYTES_MAX);
+    Outcome::Unknown(format!("the agent's task `{id}` {why}"))
 }
 
 struct Agent<'a> {
     target: &'a Target,
     capability: &'a Capability,
     headers: HeaderMap,
+    /// When nobody listens for an answer any more.
+    until: Instant,
 }
 
 impl Agent<'_> {
     /// The outcome of a task, once it has ended or needs input.
-    async fn ended(&self, mut task: Value, deadline: Instant) -> Outcome {
+    async fn ended(&self, mut task: Value) -> Outcome {
         let mut pause = PAUSE_MIN;
         loop {
             let state = task.pointer("/status/state").and_then(Value::as_str).unwrap_or_default();
@@ -96,9 +108,7 @@ impl Agent<'_> {
                 }
                 "submitted" | "working" => {}
                 _ => {
-                    return Outcome::Unknown(
-                        "the agent's task is in a state that A2A does not have".to_owned(),
-                    );
+                    return lost(&task, "is in a state that A2A does not have");
                 }
             }
             let Some(id) = task.get("id").and_then(Value::as_str) else {
@@ -106,20 +116,17 @@ impl Agent<'_> {
             };
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2).min(PAUSE_MAX);
-            match self.ask("GetTask", &json!({ "id": id }), deadline).await {
+            match self.ask("GetTask", &json!({ "id": id }), self.until).await {
                 Ok(next) => task = next,
                 // Polling changes nothing: an agent that is away for a moment is polled again, until the call's time has expired.
-                Err(outcome)
-                    if matches!(*outcome, Outcome::Unknown(_) | Outcome::NotExecuted(_)) => {}
+                Err(outcome) if is_away(&outcome) => {}
                 // The fate of the message is not known, whatever the agent answers to the poll.
-                Err(_) => {
-                    return Outcome::Unknown("the agent's task cannot be asked for".to_owned());
-                }
+                Err(_) => return lost(&task, "cannot be asked for"),
             }
         }
     }
 
-    /// One request and its result, until the deadline.
+    /// One request and its result. It is not sent after the deadline; its answer may take longer.
     async fn ask(
         &self,
         method: &str,
@@ -138,7 +145,11 @@ impl Agent<'_> {
         let response = self
             .target
             .client
-            .send_within(request, deadline.saturating_duration_since(Instant::now()))
+            .send_listening(
+                request,
+                deadline.saturating_duration_since(Instant::now()),
+                self.until.saturating_duration_since(deadline),
+            )
             .await
             .map_err(|error| {
                 Box::new(match unreached(&error) {
@@ -153,7 +164,8 @@ impl Agent<'_> {
             || Box::new(Outcome::Unknown("the agent's answer is no json-rpc".to_owned()));
         let answer =
             parse_strict(response.body(), &JsonLimits::default()).map_err(|_garbage| unusable())?;
-        match (answer.get("result"), answer.get("error")) {
+        let error = answer.get("error").filter(|error| !error.is_null());
+        match (answer.get("result"), error) {
             (Some(result), None) => Ok(result.clone()),
             (_, Some(error)) => Err(Box::new(self.rejected(error))),
             (None, None) => Err(unusable()),
@@ -172,6 +184,12 @@ impl Agent<'_> {
         let error = AdapterError::Refused(format!("code {code}: {message}"));
         Outcome::Rejected(Rejection { answer, error })
     }
+}
+
+/// Whether the agent may answer when it is asked again.
+fn is_away(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Unknown(_))
+        || matches!(outcome.not_executed(), Some(AdapterError::Unavailable(_)))
 }
 
 fn headers(target: &Target, conditions: &Conditions) -> Result<HeaderMap, AdapterError> {
@@ -198,7 +216,8 @@ fn headers(target: &Target, conditions: &Conditions) -> Result<HeaderMap, Adapte
 /// The message of a call, under the token of its dispatch; `None` if there is nothing to send.
 fn message(dispatch: &Dispatch) -> Option<Value> {
     let args = dispatch.args();
-    let text = args.get(MESSAGE).map(
+    let given = |name: &str| args.get(name).filter(|value| !value.is_null());
+    let text = given(MESSAGE).map(
         |text| json!({ "text": text.as_str().map_or_else(|| text.to_string(), str::to_owned) }),
     );
     let data: Map<String, Value> = args
@@ -216,23 +235,96 @@ fn message(dispatch: &Dispatch) -> Option<Value> {
     message.insert("role".to_owned(), json!("ROLE_USER"));
     message.insert("parts".to_owned(), json!(parts));
     for (argument, member) in [(TASK, "taskId"), (CONTEXT, "contextId")] {
-        if let Some(id) = args.get(argument) {
+        if let Some(id) = given(argument) {
             message.insert(member.to_owned(), id.clone());
         }
     }
     Some(Value::Object(message))
 }
 
-/// The agent's answer: its texts to read, and its data, state and ids to act on.
+/// The agent's answer: its texts to read, and its data, addresses, state and ids to act on. Other content is counted and not kept.
 fn answer(state: &str, of: &Value, said: &[&Value]) -> Answer {
-    let parts = || said.iter().filter_map(|one| one.get("parts")?.as_array()).flatten();
-    let texts: Vec<&Value> = parts().filter_map(|part| part.get("text")).collect();
-    let data: Vec<&Value> = parts().filter_map(|part| part.get("data")).collect();
+    let parts: Vec<&Value> =
+        said.iter().filter_map(|one| one.get("parts")?.as_array()).flatten().collect();
+    let of_kind = |kind: &str| -> Vec<&Value> {
+        parts.iter().filter_map(|part| part.get(kind).filter(|value| !value.is_null())).collect()
+    };
+    let (texts, data, urls) = (of_kind("text"), of_kind("data"), of_kind("url"));
     let content: Vec<Value> =
         texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
     let task = of.get("id").or_else(|| of.get("taskId"));
     let structured = json!({
-        "state": state, "text": texts, "data": data, "task_id": task, "context_id": of.get("contextId"),
+        "state": state, "text": texts, "data": data, "urls": urls, "task_id": task,
+        "context_id": of.get("contextId"),
     });
-    Answer { output: json!({ "content": content, "structured": structured }), ..Answer::default() }
+    let mut output = json!({ "content": content, "structured": structured });
+    let kept = texts.len().saturating_add(data.len()).saturating_add(urls.len());
+    let others = parts.len().saturating_sub(kept);
+    if let Some(output) = output.as_object_mut().filter(|_| others > 0) {
+        let note =
+            format!("parts with other content than text, data or a url are not kept: {others}");
+        output.insert("notes".to_owned(), json!([note]));
+    }
+    Answer { output, ..Answer::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use placet_adapter::outcome::Outcome;
+    use serde_json::{Value, json};
+
+    use super::message;
+    use crate::tests::{contract, dispatch, endpoint, paid};
+
+    fn task(state: &str) -> Value {
+        let parts = json!([
+            { "text": "booked" }, { "url": "https://a.example/1.pdf", "mediaType": "application/pdf" },
+            { "raw": "AAAA" }, { "raw": "AAAB" },
+        ]);
+        json!({ "id": "t-1", "status": { "state": state }, "artifacts": [{ "parts": parts }] })
+    }
+
+    fn result(result: &Value) -> Value {
+        json!({ "jsonrpc": "2.0", "id": 1, "result": result, "error": null })
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_late_is_heard_with_all_that_can_be_kept() {
+        let begun = result(&json!({ "task": task("TASK_STATE_WORKING") }));
+        let ended = result(&task("TASK_STATE_COMPLETED"));
+        let url = endpoint(Duration::from_millis(10), &[begun, ended]).await;
+        let Outcome::Done(answer) = paid("a2a", &url, 90, 20_000).await else {
+            panic!("the end of the task is not heard");
+        };
+        let output = &answer.output;
+        assert_eq!(output["structured"]["urls"], json!(["https://a.example/1.pdf"]), "{output:#}");
+        assert_eq!(output["structured"]["text"], json!(["booked"]), "{output:#}");
+        assert!(
+            output["notes"][0].as_str().is_some_and(|note| note.ends_with(": 2")),
+            "{output:#}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_task_that_does_not_end_is_named_in_the_reason() {
+        let begun = result(&json!({ "task": task("TASK_STATE_WORKING") }));
+        let still = result(&task("TASK_STATE_WORKING"));
+        let url = endpoint(Duration::ZERO, &[begun, still]).await;
+        let Outcome::Unknown(reason) = paid("a2a", &url, 1_000, 0).await else {
+            panic!("a task without an end has an outcome");
+        };
+        assert!(reason.contains("`t-1`"), "{reason}");
+    }
+
+    #[test]
+    fn an_argument_that_is_null_is_absent() {
+        let contract = contract("a2a", "http://127.0.0.1:9/", |_| {});
+        let sent = dispatch(&contract, &json!({ "message": "go on", "task_id": null }));
+        let sent = message(&sent).unwrap();
+        assert!(sent.get("taskId").is_none(), "{sent}");
+        let nothing = dispatch(&contract, &json!({ "message": null }));
+        assert!(message(&nothing).is_none());
+    }
 }
