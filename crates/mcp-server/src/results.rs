@@ -29,6 +29,10 @@ use crate::{meta::CALL, tools::AWAIT};
 /// What comes before a result that does not have the form that its tool declares.
 const DONE: &str = "The call WAS executed and succeeded: do not repeat it. Its result does not have the form that the tool declares, so it is given as text.";
 
+/// What comes before the note of a result that is withheld.
+const WITHHELD: &str = "The call WAS executed and succeeded: do not repeat it. Its result is too large or cannot be kept, so it is withheld.";
+const WITHHELD_FAILURE: &str = "The call WAS executed and failed, as the tool reports. Its result is too large or cannot be kept, so it is withheld.";
+
 /// The most characters that are said of what is wrong with parameters, which may quote them.
 const FAULT_CHARS_MAX: usize = 256;
 
@@ -54,7 +58,14 @@ impl Of<'_> {
 /// A protocol error for a tool that does not exist, or that this caller may not use: both alike.
 pub(crate) fn result_of(answer: &Answer, of: Of<'_>) -> Result<CallToolResult, ErrorData> {
     match answer {
-        Answer::Finished(result) => Ok(finished(result, of)),
+        Answer::Finished(result) => {
+            let has_output = result.status == ResultStatus::Succeeded || !result.output.is_null();
+            Ok(if has_output {
+                executed(result, of.declares_output())
+            } else {
+                refusal(result, of)
+            })
+        }
         Answer::Held(held) => Ok(pending(&awaited(held), &held.result, of)),
         Answer::InProgress(result) => {
             Ok(pending("The call is being executed and has not ended yet.", result, of))
@@ -110,22 +121,27 @@ pub(crate) fn awaited(held: &Held) -> String {
 }
 
 /// A call that was executed: the tool's output, in the form that an MCP server gave it, if one did.
-fn finished(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
+fn executed(result: &ToolResultEnvelope, declares_output: bool) -> CallToolResult {
     let has_failed = result.status != ResultStatus::Succeeded;
-    if has_failed && result.output.is_null() {
-        return refusal(result, of);
-    }
     let (mut content, structured) = told(&result.output);
     let conforms = result.output.get("conforms").is_none_or(|conforms| conforms == true);
-    let fits = has_failed || (structured.is_some() && conforms) || !of.declares_output();
+    let fits = has_failed || (structured.is_some() && conforms) || !declares_output;
     if !fits {
-        // A client would take such a result for a call that failed, and call again.
         content.extend(structured.as_ref().map(|said| ContentBlock::text(said.to_string())));
-        content.insert(0, ContentBlock::text(DONE));
+    }
+    let is_withheld = result.output.get("withheld").is_some_and(|withheld| withheld == true);
+    // Without these words a client would take the result for that of a call that failed, and call again.
+    let first = match (is_withheld, has_failed) {
+        (true, true) => Some(WITHHELD_FAILURE),
+        (true, false) => Some(WITHHELD),
+        (false, _) => (!fits).then_some(DONE),
+    };
+    if let Some(first) = first {
+        content.insert(0, ContentBlock::text(first));
     }
     let mut said = CallToolResult::success(content);
     said.structured_content = structured.filter(|_| fits);
-    said.is_error = Some(has_failed || !fits);
+    said.is_error = Some(has_failed || first.is_some());
     said.meta = Some(meta_of(result));
     said
 }
@@ -301,4 +317,46 @@ pub(crate) fn no_handle() -> Refusal {
         ErrorCode::ValidationError,
         "`handle` is missing or not the handle of a pending result",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::envelope::result::ToolResultEnvelope;
+    use serde_json::{Value, json};
+
+    use super::executed;
+
+    fn result(status: &str, output: &Value) -> ToolResultEnvelope {
+        let result = json!({
+            "envelope_version": "contextos.tool_result.v1", "tool_call_id": "tc_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "trace_id": "", "status": status, "output": output, "citations": [], "mutations": [],
+            "latency": { "total_ms": 1, "adapter_ms": 1 }, "retries": 0, "cost": { "cents": 0 }, "replayed": false,
+        });
+        serde_json::from_value(result).unwrap()
+    }
+
+    #[test]
+    fn a_withheld_result_says_first_that_the_call_was_executed() {
+        let note = json!([{ "type": "text", "text": "[result withheld: it is large]" }]);
+        let output = json!({ "content": note, "withheld": true });
+        for declares_output in [false, true] {
+            for (status, first) in [
+                ("succeeded", "The call WAS executed and succeeded: do not repeat it."),
+                ("failed", "The call WAS executed and failed"),
+            ] {
+                let said = executed(&result(status, &output), declares_output);
+                let said = serde_json::to_value(said).unwrap();
+                let text = said["content"][0]["text"].as_str().unwrap();
+                assert!(text.starts_with(first) && text.ends_with("withheld."), "{said:#}");
+                assert_eq!(said["content"][1], note[0]);
+                assert_eq!(said["isError"], true);
+            }
+        }
+        let whole = json!({ "content": [{ "type": "text", "text": "paid" }] });
+        let said = serde_json::to_value(executed(&result("succeeded", &whole), false)).unwrap();
+        assert_eq!(
+            (&said["content"][0]["text"], &said["isError"]),
+            (&json!("paid"), &json!(false))
+        );
+    }
 }
