@@ -200,6 +200,18 @@ fn pending(why: &str, result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult
     with_envelope(CallToolResult::success(vec![ContentBlock::text(text)]), &said, of)
 }
 
+/// The remediation as lines of a text, with the time that `Retry-After` has over HTTP: a model sees no header.
+fn what_to_do(remediation: &str, retry_after_ms: Option<u64>) -> String {
+    let mut text = String::new();
+    if !remediation.is_empty() {
+        text.push_str(&format!("\nWhat to do: {remediation}"));
+    }
+    if let Some(ms) = retry_after_ms {
+        text.push_str(&format!("\nRetry-After: in {} s", ms.div_ceil(1_000)));
+    }
+    text
+}
+
 /// A call that was refused, or whose outcome is unknown.
 fn refusal(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
     let text = match &result.error {
@@ -208,9 +220,7 @@ fn refusal(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
             for problem in &error.problems {
                 text.push_str(&format!("\n{}: {}", problem.pointer, problem.problem));
             }
-            if !error.remediation.is_empty() {
-                text.push_str(&format!("\nWhat to do: {}", error.remediation));
-            }
+            text.push_str(&what_to_do(&error.remediation, error.retry_after_ms));
             text
         }
         None => "the call was refused".to_owned(),
@@ -270,7 +280,8 @@ pub(crate) fn refused(refusal: &Refusal, of: Of<'_>) -> CallToolResult {
     } else {
         refusal.code.remediation()
     };
-    let text = format!("{}: {}\nWhat to do: {remediation}", refusal.code, refusal.message);
+    let what_to_do = what_to_do(remediation, refusal.retry_after_ms);
+    let text = format!("{}: {}{what_to_do}", refusal.code, refusal.message);
     let said = json!({
         "status": "refused",
         "error": {
@@ -324,7 +335,7 @@ mod tests {
     use placet_types::envelope::result::ToolResultEnvelope;
     use serde_json::{Value, json};
 
-    use super::executed;
+    use super::{executed, what_to_do};
 
     fn result(status: &str, output: &Value) -> ToolResultEnvelope {
         let result = json!({
@@ -358,5 +369,14 @@ mod tests {
             (&said["content"][0]["text"], &said["isError"]),
             (&json!("paid"), &json!(false))
         );
+    }
+
+    #[test]
+    fn a_refusal_names_the_time_to_wait_in_its_text() {
+        let said = what_to_do("Wait for the time named in Retry-After.", Some(11_001));
+        let expected =
+            "\nWhat to do: Wait for the time named in Retry-After.\nRetry-After: in 12 s";
+        assert_eq!(said, expected);
+        assert_eq!(what_to_do("Repeat it.", None), "\nWhat to do: Repeat it.");
     }
 }
