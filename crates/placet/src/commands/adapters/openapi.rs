@@ -5,6 +5,9 @@
 //! document is only what a service claims.
 
 mod form;
+mod schema;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +33,6 @@ use crate::{
 };
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
-const SCHEMAS: &str = "#/components/schemas/";
 /// How deep references and schemas may be nested.
 const DEPTH_MAX: usize = 64;
 
@@ -291,7 +293,8 @@ impl Operation<'_> {
             return if contents.is_some() { Err("its body is no JSON".to_owned()) } else { Ok(()) };
         };
         let schema = content.get("schema").cloned().unwrap_or_else(|| json!({}));
-        let whole = resolved(self.document, &schema)?;
+        let mut whole = resolved(self.document, &schema)?.clone();
+        schema::drop_read_only(self.document, &mut whole);
         let members = whole.get("properties").and_then(Value::as_object);
         let is_plain = ["allOf", "oneOf", "anyOf"].iter().all(|key| whole.get(key).is_none());
         match members {
@@ -344,7 +347,7 @@ impl Request {
             return Err(format!("`{name}` cannot be the name of an argument"));
         }
         let mut found = Vec::new();
-        as_json_schema(&mut schema, &mut found, 0)?;
+        schema::convert(document, &mut schema, &mut found, 0)?;
         self.properties.insert(name.to_owned(), schema);
         while let Some(name) = found.pop() {
             if self.definitions.contains_key(&name) {
@@ -355,7 +358,7 @@ impl Request {
                 .pointer(&pointer)
                 .cloned()
                 .ok_or_else(|| format!("there is no schema `{name}`"))?;
-            as_json_schema(&mut schema, &mut found, 0)?;
+            schema::convert(document, &mut schema, &mut found, 0)?;
             self.definitions.insert(name, schema);
         }
         Ok(())
@@ -373,183 +376,4 @@ fn resolved<'a>(document: &'a Value, value: &'a Value) -> Result<&'a Value, Stri
             .ok_or_else(|| format!("`{reference}` is not in the document"))?;
     }
     Err("its references have no end".to_owned())
-}
-
-/// Turns a schema of OpenAPI 3.0, whose keywords differ in three places, into JSON Schema 2020-12; 3.1 has none of these differences.
-/// References to schemas of the document are changed to `$defs`, and added to `found`.
-fn as_json_schema(schema: &mut Value, found: &mut Vec<String>, depth: usize) -> Result<(), String> {
-    if depth > DEPTH_MAX {
-        return Err("a schema is nested too deep".to_owned());
-    }
-    match schema {
-        Value::Array(items) => {
-            for item in items {
-                as_json_schema(item, found, depth.saturating_add(1))?;
-            }
-        }
-        Value::Object(members) => {
-            if let Some(Value::String(reference)) = members.get_mut("$ref") {
-                let name = reference
-                    .strip_prefix(SCHEMAS)
-                    .ok_or_else(|| format!("`{reference}` is no schema of the document"))?
-                    .to_owned();
-                *reference = format!("#/$defs/{name}");
-                found.push(name);
-            }
-            if members.remove("nullable") == Some(Value::Bool(true))
-                && let Some(kind) = members.get_mut("type").filter(|kind| kind.is_string())
-            {
-                *kind = json!([kind, "null"]);
-            }
-            for (bound, exclusive) in
-                [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")]
-            {
-                match members.get(exclusive) {
-                    Some(Value::Bool(true)) => {
-                        let value = members.remove(bound).unwrap_or(Value::Null);
-                        members.insert(exclusive.to_owned(), value);
-                    }
-                    Some(Value::Bool(false)) => drop(members.remove(exclusive)),
-                    _ => {}
-                }
-            }
-            for member in members.values_mut() {
-                as_json_schema(member, found, depth.saturating_add(1))?;
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use placet_types::{contract::file::TenantsFile, mode::ApprovalMode};
-    use serde_json::{Value, json};
-
-    use super::{ImportOptions, Service, contract_of};
-
-    fn imported(document: &Value, mode: ApprovalMode) -> (Value, Vec<String>) {
-        let options = ImportOptions {
-            environment: "dev".parse().unwrap(),
-            tenants: TenantsFile::Only(["acme".parse().unwrap()].into()),
-            mode,
-            names: std::collections::BTreeMap::new(),
-        };
-        let name = "pets".parse().unwrap();
-        let service =
-            Service { name: &name, base: None, private_network: false, secret: Some("pets") };
-        let made = contract_of(document, &service, &options).unwrap();
-        (serde_json::to_value(made.file).unwrap(), made.notes)
-    }
-
-    fn pets() -> Value {
-        json!({
-            "openapi": "3.0.3", "info": { "title": "Pets" }, "servers": [{ "url": "https://pets.example/v1" }],
-            "components": {
-                "securitySchemes": { "key": { "type": "apiKey", "in": "header", "name": "X-Api-Key" } },
-                "parameters": { "Limit": { "name": "limit", "in": "query", "schema": { "type": "integer", "minimum": 0, "exclusiveMinimum": true } } },
-                "schemas": {
-                    "Pet": { "type": "object", "required": ["name"], "properties": {
-                        "name": { "type": "string" }, "owner": { "$ref": "#/components/schemas/Owner" },
-                    } },
-                    "Owner": { "type": "object", "properties": { "mail": { "type": "string", "nullable": true }, "pets": { "type": "array", "items": { "$ref": "#/components/schemas/Pet" } } } },
-                },
-            },
-            "paths": {
-                "/pets": {
-                    "get": { "operationId": "listPets", "summary": "Lists pets.", "parameters": [{ "$ref": "#/components/parameters/Limit" }] },
-                    "post": { "operationId": "addPet", "requestBody": { "required": true, "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Pet" } } } } },
-                },
-                "/pets/{id}": {
-                    "parameters": [{ "name": "id", "in": "path", "required": true, "schema": { "type": "string" } }],
-                    "delete": {},
-                    "put": { "operationId": "photo", "requestBody": { "required": true, "content": { "image/png": {} } } },
-                },
-            },
-        })
-    }
-
-    #[test]
-    fn each_operation_becomes_a_capability_with_its_request_and_schema() {
-        let (file, notes) = imported(&pets(), ApprovalMode::Destructive);
-        let tools = &file["capabilities"];
-        assert_eq!(file["transport"]["url"], "https://pets.example/v1");
-        assert_eq!(file["credential"]["header"], "x-api-key");
-        assert_eq!(
-            (&tools["listPets"]["mode"], &tools["listPets"]["effect"]),
-            (&json!("network"), &json!("none"))
-        );
-        assert_eq!(tools["listPets"]["rest"]["query"], json!({ "limit": "{limit}" }));
-        assert_eq!(
-            tools["listPets"]["input_schema"]["properties"]["limit"],
-            json!({ "type": "integer", "exclusiveMinimum": 0 })
-        );
-        let add = &tools["addPet"];
-        assert_eq!(
-            (&add["mode"], &add["dedup"]["class"]),
-            (&json!("destructive"), &json!("opaque"))
-        );
-        assert_eq!(add["input_schema"]["required"], json!(["name"]));
-        assert_eq!(add["input_schema"]["properties"]["owner"], json!({ "$ref": "#/$defs/Owner" }));
-        assert_eq!(
-            add["input_schema"]["$defs"]["Owner"]["properties"]["mail"]["type"],
-            json!(["string", "null"])
-        );
-        assert_eq!(tools["delete_pets__id"]["rest"]["path"], "/pets/{id}");
-        assert_eq!(tools["delete_pets__id"]["input_schema"]["required"], json!(["id"]));
-        assert_eq!(notes, ["`PUT /pets/{id}` is left out: its body is no JSON"]);
-    }
-
-    #[test]
-    fn parameters_that_cannot_be_sent_as_described_leave_their_operation_out() {
-        let list = json!({ "type": "array", "items": { "type": "string" } });
-        let object = json!({ "type": "object" });
-        let lists = json!({ "type": ["array", "null"], "items": list });
-        let either =
-            json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/components/schemas/Pet" }] });
-        for (parameter, why) in [
-            (json!({ "in": "query", "schema": list, "explode": false }), "`explode: false`"),
-            (json!({ "in": "query", "schema": list, "style": "pipeDelimited" }), "pipeDelimited"),
-            (json!({ "in": "query", "schema": object, "style": "deepObject" }), "deepObject"),
-            (json!({ "in": "query", "schema": object }), "is an object"),
-            (json!({ "in": "query", "schema": { "properties": {} } }), "is an object"),
-            (json!({ "in": "query", "schema": either }), "is an object"),
-            (json!({ "in": "query", "schema": lists }), "a list of such"),
-            (json!({ "in": "query", "content": {} }), "`content`"),
-            (json!({ "in": "header", "schema": list }), "a list in its header"),
-        ] {
-            let mut document = pets();
-            let operation = &mut document["paths"]["/pets"]["get"];
-            operation["parameters"] = json!([parameter]);
-            operation["parameters"][0]["name"] = json!("x-tags");
-            // The operation can do without it, unless it is required.
-            let (file, notes) = imported(&document, ApprovalMode::Destructive);
-            assert_eq!(file["capabilities"]["listPets"]["rest"]["query"], json!({}), "{parameter}");
-            assert!(notes[0].contains("the parameter `x-tags`") && notes[0].contains(why));
-            document["paths"]["/pets"]["get"]["parameters"][0]["required"] = json!(true);
-            let (file, notes) = imported(&document, ApprovalMode::Destructive);
-            assert!(file["capabilities"].get("listPets").is_none(), "{parameter}");
-            let note = &notes[0];
-            assert!(note.contains("its parameter `x-tags`") && note.contains(why), "{note}");
-        }
-        let mut document = pets();
-        document["paths"]["/pets"]["get"]["parameters"] = json!([
-            { "name": "tags", "in": "query", "style": "form", "explode": true, "schema": list },
-            { "name": "one", "in": "query", "explode": false, "schema": { "type": "string" } },
-        ]);
-        let (file, _) = imported(&document, ApprovalMode::Destructive);
-        let query = &file["capabilities"]["listPets"]["rest"]["query"];
-        assert_eq!(*query, json!({ "tags": "{tags}", "one": "{one}" }));
-    }
-
-    #[test]
-    fn what_reads_by_the_operators_word_reads() {
-        let (file, _) = imported(&pets(), ApprovalMode::ReadOnly);
-        let tools = &file["capabilities"];
-        assert_eq!(
-            (&tools["addPet"]["mode"], &tools["addPet"]["effect"]),
-            (&json!("read_only"), &json!("none"))
-        );
-    }
 }

@@ -1,0 +1,161 @@
+//! What becomes of the operations of documents.
+
+use placet_types::{contract::file::TenantsFile, mode::ApprovalMode};
+use serde_json::{Value, json};
+
+use super::{ImportOptions, Service, contract_of};
+
+fn imported(document: &Value, mode: ApprovalMode) -> (Value, Vec<String>) {
+    let options = ImportOptions {
+        environment: "dev".parse().unwrap(),
+        tenants: TenantsFile::Only(["acme".parse().unwrap()].into()),
+        mode,
+        names: std::collections::BTreeMap::new(),
+    };
+    let name = "pets".parse().unwrap();
+    let service = Service { name: &name, base: None, private_network: false, secret: Some("pets") };
+    let made = contract_of(document, &service, &options).unwrap();
+    (serde_json::to_value(made.file).unwrap(), made.notes)
+}
+
+fn pets() -> Value {
+    json!({
+        "openapi": "3.0.3", "info": { "title": "Pets" }, "servers": [{ "url": "https://pets.example/v1" }],
+        "components": {
+            "securitySchemes": { "key": { "type": "apiKey", "in": "header", "name": "X-Api-Key" } },
+            "parameters": { "Limit": { "name": "limit", "in": "query", "schema": { "type": "integer", "minimum": 0, "exclusiveMinimum": true } } },
+            "schemas": {
+                "Pet": { "type": "object", "required": ["name"], "properties": {
+                    "name": { "type": "string" }, "owner": { "$ref": "#/components/schemas/Owner" },
+                } },
+                "Owner": { "type": "object", "properties": { "mail": { "type": "string", "nullable": true }, "pets": { "type": "array", "items": { "$ref": "#/components/schemas/Pet" } } } },
+            },
+        },
+        "paths": {
+            "/pets": {
+                "get": { "operationId": "listPets", "summary": "Lists pets.", "parameters": [{ "$ref": "#/components/parameters/Limit" }] },
+                "post": { "operationId": "addPet", "requestBody": { "required": true, "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Pet" } } } } },
+            },
+            "/pets/{id}": {
+                "parameters": [{ "name": "id", "in": "path", "required": true, "schema": { "type": "string" } }],
+                "delete": {},
+                "put": { "operationId": "photo", "requestBody": { "required": true, "content": { "image/png": {} } } },
+            },
+        },
+    })
+}
+
+#[test]
+fn each_operation_becomes_a_capability_with_its_request_and_schema() {
+    let (file, notes) = imported(&pets(), ApprovalMode::Destructive);
+    let tools = &file["capabilities"];
+    assert_eq!(file["transport"]["url"], "https://pets.example/v1");
+    assert_eq!(file["credential"]["header"], "x-api-key");
+    assert_eq!(
+        (&tools["listPets"]["mode"], &tools["listPets"]["effect"]),
+        (&json!("network"), &json!("none"))
+    );
+    assert_eq!(tools["listPets"]["rest"]["query"], json!({ "limit": "{limit}" }));
+    assert_eq!(
+        tools["listPets"]["input_schema"]["properties"]["limit"],
+        json!({ "type": "integer", "exclusiveMinimum": 0 })
+    );
+    let add = &tools["addPet"];
+    assert_eq!((&add["mode"], &add["dedup"]["class"]), (&json!("destructive"), &json!("opaque")));
+    assert_eq!(add["input_schema"]["required"], json!(["name"]));
+    assert_eq!(add["input_schema"]["properties"]["owner"], json!({ "$ref": "#/$defs/Owner" }));
+    assert_eq!(
+        add["input_schema"]["$defs"]["Owner"]["properties"]["mail"]["type"],
+        json!(["string", "null"])
+    );
+    assert_eq!(tools["delete_pets__id"]["rest"]["path"], "/pets/{id}");
+    assert_eq!(tools["delete_pets__id"]["input_schema"]["required"], json!(["id"]));
+    assert_eq!(notes, ["`PUT /pets/{id}` is left out: its body is no JSON"]);
+}
+
+#[test]
+fn parameters_that_cannot_be_sent_as_described_leave_their_operation_out() {
+    let list = json!({ "type": "array", "items": { "type": "string" } });
+    let object = json!({ "type": "object" });
+    let lists = json!({ "type": ["array", "null"], "items": list });
+    let either = json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/components/schemas/Pet" }] });
+    for (parameter, why) in [
+        (json!({ "in": "query", "schema": list, "explode": false }), "`explode: false`"),
+        (json!({ "in": "query", "schema": list, "style": "pipeDelimited" }), "pipeDelimited"),
+        (json!({ "in": "query", "schema": object, "style": "deepObject" }), "deepObject"),
+        (json!({ "in": "query", "schema": object }), "is an object"),
+        (json!({ "in": "query", "schema": { "properties": {} } }), "is an object"),
+        (json!({ "in": "query", "schema": either }), "is an object"),
+        (json!({ "in": "query", "schema": lists }), "a list of such"),
+        (json!({ "in": "query", "content": {} }), "`content`"),
+        (json!({ "in": "header", "schema": list }), "a list in its header"),
+    ] {
+        let mut document = pets();
+        let operation = &mut document["paths"]["/pets"]["get"];
+        operation["parameters"] = json!([parameter]);
+        operation["parameters"][0]["name"] = json!("x-tags");
+        // The operation can do without it, unless it is required.
+        let (file, notes) = imported(&document, ApprovalMode::Destructive);
+        assert_eq!(file["capabilities"]["listPets"]["rest"]["query"], json!({}), "{parameter}");
+        assert!(notes[0].contains("the parameter `x-tags`") && notes[0].contains(why));
+        document["paths"]["/pets"]["get"]["parameters"][0]["required"] = json!(true);
+        let (file, notes) = imported(&document, ApprovalMode::Destructive);
+        assert!(file["capabilities"].get("listPets").is_none(), "{parameter}");
+        let note = &notes[0];
+        assert!(note.contains("its parameter `x-tags`") && note.contains(why), "{note}");
+    }
+    let mut document = pets();
+    document["paths"]["/pets"]["get"]["parameters"] = json!([
+        { "name": "tags", "in": "query", "style": "form", "explode": true, "schema": list },
+        { "name": "one", "in": "query", "explode": false, "schema": { "type": "string" } },
+    ]);
+    let (file, _) = imported(&document, ApprovalMode::Destructive);
+    let query = &file["capabilities"]["listPets"]["rest"]["query"];
+    assert_eq!(*query, json!({ "tags": "{tags}", "one": "{one}" }));
+}
+
+#[test]
+fn what_reads_by_the_operators_word_reads() {
+    let (file, _) = imported(&pets(), ApprovalMode::ReadOnly);
+    let tools = &file["capabilities"];
+    assert_eq!(
+        (&tools["addPet"]["mode"], &tools["addPet"]["effect"]),
+        (&json!("read_only"), &json!("none"))
+    );
+}
+
+#[test]
+fn what_only_answers_have_is_no_argument() {
+    let mut document = pets();
+    let schemas = &mut document["components"]["schemas"];
+    schemas["Id"] = json!({ "type": "string", "readOnly": true });
+    schemas["Pet"]["properties"]["id"] = json!({ "$ref": "#/components/schemas/Id" });
+    schemas["Pet"]["required"] = json!(["id", "name"]);
+    schemas["Owner"]["properties"]["since"] = json!({ "type": "string", "readOnly": true });
+    schemas["Owner"]["required"] = json!(["since", "mail"]);
+    let (file, _) = imported(&document, ApprovalMode::Destructive);
+    let schema = &file["capabilities"]["addPet"]["input_schema"];
+    assert!(schema["properties"].get("id").is_none(), "{schema:#}");
+    assert_eq!(schema["required"], json!(["name"]));
+    let owner = &schema["$defs"]["Owner"];
+    assert!(owner["properties"].get("since").is_none(), "{owner:#}");
+    assert_eq!(owner["required"], json!(["mail"]));
+}
+
+#[test]
+fn members_named_like_keywords_stay() {
+    let mut document = pets();
+    let owner = &mut document["components"]["schemas"]["Owner"];
+    owner["properties"]["nullable"] = json!({ "type": "boolean", "nullable": true });
+    owner["properties"]["$ref"] = json!({ "type": "string" });
+    owner["example"] = json!({ "$ref": "elsewhere", "nullable": true });
+    let (file, notes) = imported(&document, ApprovalMode::Destructive);
+    let owner = &file["capabilities"]["addPet"]["input_schema"]["$defs"]["Owner"];
+    assert_eq!(
+        owner["properties"]["nullable"],
+        json!({ "type": ["boolean", "null"] }),
+        "{notes:?}"
+    );
+    assert_eq!(owner["properties"]["$ref"], json!({ "type": "string" }));
+    assert_eq!(owner["example"], json!({ "$ref": "elsewhere", "nullable": true }));
+}
