@@ -192,6 +192,10 @@ impl Operation<'_> {
         if self.path.contains("//") {
             return Err("its path has an empty segment".to_owned());
         }
+        let own = self.operation.get("servers").or_else(|| self.item.get("servers"));
+        if own.is_some() && own != self.document.get("servers") {
+            return Err("it has `servers` of its own".to_owned());
+        }
         let mut request = Request::default();
         self.parameters(&mut request)?;
         self.body(&mut request)?;
@@ -271,6 +275,9 @@ impl Operation<'_> {
                 }
                 _ => continue,
             }
+            if request.properties.contains_key(name) {
+                return Err(format!("two of its parameters are named `{name}`"));
+            }
             let schema = parameter.get("schema").cloned().unwrap_or_else(|| json!({}));
             request.argument(self.document, name, schema)?;
             if is_required || place == "path" {
@@ -285,12 +292,21 @@ impl Operation<'_> {
         let Some(body) = self.operation.get("requestBody") else { return Ok(()) };
         let body = resolved(self.document, body)?;
         let is_required = body.get("required").is_some_and(|required| required == true);
+        if matches!(self.method, "get" | "delete") {
+            if is_required {
+                return Err("it needs a body, and none is sent with its method".to_owned());
+            }
+            let why = "the body is left out: none is sent with this method";
+            request.left_out.push(why.to_owned());
+            return Ok(());
+        }
         let contents = body.get("content").and_then(Value::as_object);
-        let is_json =
-            |kind: &str| kind == "application/json" || kind.ends_with("+json") || kind == "*/*";
-        let content = contents.into_iter().flatten().find(|(kind, _)| is_json(kind));
+        let content = contents.into_iter().flatten().find(|(kind, _)| form::is_json(kind));
         let Some((_, content)) = content else {
-            return if contents.is_some() { Err("its body is no JSON".to_owned()) } else { Ok(()) };
+            if contents.is_none() {
+                return Ok(());
+            }
+            return Err("its body is not `application/json`".to_owned());
         };
         let schema = content.get("schema").cloned().unwrap_or_else(|| json!({}));
         let mut whole = resolved(self.document, &schema)?.clone();

@@ -1,4 +1,4 @@
-//! How the parameters of an operation are sent.
+//! How the parameters and the body of an operation are sent.
 //!
 //! Owns which of OpenAPI's forms a `rest` contract can express.
 
@@ -37,6 +37,14 @@ pub(super) fn check(document: &Value, parameter: &Value, place: &str) -> Result<
         return Err("is a list in one parameter (`explode: false`)".to_owned());
     }
     Ok(())
+}
+
+/// Whether a body of this media type is sent as `rest` does it: as `application/json`, in UTF-8.
+pub(super) fn is_json(kind: &str) -> bool {
+    let kind = kind.to_ascii_lowercase();
+    let (base, parameter) = kind.split_once(';').unwrap_or((&kind, ""));
+    let is_utf8 = matches!(parameter.trim(), "" | "charset=utf-8" | "charset=\"utf-8\"");
+    matches!(base.trim(), "application/json" | "*/*") && is_utf8
 }
 
 /// Whether a schema names the type, or has what only this type has.

@@ -70,7 +70,7 @@ fn each_operation_becomes_a_capability_with_its_request_and_schema() {
     );
     assert_eq!(tools["delete_pets__id"]["rest"]["path"], "/pets/{id}");
     assert_eq!(tools["delete_pets__id"]["input_schema"]["required"], json!(["id"]));
-    assert_eq!(notes, ["`PUT /pets/{id}` is left out: its body is no JSON"]);
+    assert_eq!(notes, ["`PUT /pets/{id}` is left out: its body is not `application/json`"]);
 }
 
 #[test]
@@ -158,4 +158,52 @@ fn members_named_like_keywords_stay() {
     );
     assert_eq!(owner["properties"]["$ref"], json!({ "type": "string" }));
     assert_eq!(owner["example"], json!({ "$ref": "elsewhere", "nullable": true }));
+}
+
+#[test]
+fn what_would_not_be_sent_as_described_is_left_out() {
+    let body =
+        |kind: &str| json!({ "content": { kind: { "schema": { "properties": { "x": {} } } } } });
+    let parameter = |place| json!({ "name": "id", "in": place, "required": true });
+    let required = {
+        let mut body = body("application/json");
+        body["required"] = json!(true);
+        body
+    };
+    for (operation, why) in [
+        (json!({ "requestBody": required }), "it needs a body"),
+        (json!({ "servers": [{ "url": "https://other.example" }] }), "`servers` of its own"),
+        (json!({ "parameters": [parameter("path"), parameter("query")] }), "are named `id`"),
+    ] {
+        let mut document = pets();
+        document["paths"]["/pets/{id}"]["delete"] = operation;
+        let (file, notes) = imported(&document, ApprovalMode::Destructive);
+        assert!(file["capabilities"].get("delete_pets__id").is_none(), "{why}");
+        let note = &notes[0];
+        assert!(
+            note.starts_with("`DELETE /pets/{id}` is left out") && note.contains(why),
+            "{note}"
+        );
+    }
+    let mut document = pets();
+    document["paths"]["/pets"]["servers"] = json!([{ "url": "https://other.example" }]);
+    document["paths"]["/pets/{id}"]["servers"] = document["servers"].clone();
+    document["paths"]["/pets/{id}"]["delete"]["requestBody"] = body("application/json");
+    let (file, notes) = imported(&document, ApprovalMode::Destructive);
+    let names: Vec<_> = file["capabilities"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["delete_pets__id"]);
+    let properties = &file["capabilities"]["delete_pets__id"]["input_schema"]["properties"];
+    assert!(properties.get("x").is_none(), "{properties}");
+    assert!(notes.iter().any(|note| note.contains("`DELETE /pets/{id}`: the body is left out")));
+    for (kind, is_sent) in [
+        ("application/json; charset=utf-8", true),
+        ("application/json; charset=latin1", false),
+        ("application/merge-patch+json", false),
+        ("application/vnd.api+json", false),
+    ] {
+        let mut document = pets();
+        document["paths"]["/pets"]["post"]["requestBody"] = body(kind);
+        let (file, _) = imported(&document, ApprovalMode::Destructive);
+        assert_eq!(file["capabilities"].get("addPet").is_some(), is_sent, "{kind}");
+    }
 }
