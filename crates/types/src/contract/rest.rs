@@ -86,7 +86,10 @@ pub struct RestRequest {
 
 impl RestFile {
     /// Checks the templates against the arguments that the capability has.
-    pub(super) fn check(&self, schema: &Value, effect: Effect) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The rule that is broken.
+    pub fn check(&self, schema: &Value, effect: Effect) -> Result<(), String> {
         ensure(
             self.method != RestMethod::Get || effect == Effect::None,
             "`rest.method`: GET changes nothing, so it goes with `effect: none`",

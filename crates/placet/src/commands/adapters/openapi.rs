@@ -15,7 +15,11 @@ use std::{
 };
 
 use placet_types::{
-    contract::{Contract, file::ContractFile, rest::is_own_header},
+    contract::{
+        Contract,
+        file::ContractFile,
+        rest::{RestFile, is_own_header},
+    },
     ids::{AdapterName, CapabilityId, CapabilityName},
     mode::ApprovalMode,
 };
@@ -97,13 +101,16 @@ pub(crate) fn contract_of(
                 if capabilities.contains_key(name.as_str()) {
                     return Err(format!("another operation is named `{name}`"));
                 }
-                Ok((name, read.request()?))
+                let mut request = read.request()?;
+                let left_out = std::mem::take(&mut request.left_out);
+                let capability = read.capability(options, request);
+                check_request(&capability)?;
+                Ok((name, left_out, capability))
             });
             match made {
-                Ok((name, mut request)) => {
-                    let left_out = std::mem::take(&mut request.left_out);
+                Ok((name, left_out, capability)) => {
                     notes.extend(left_out.into_iter().map(|what| format!("`{place}`: {what}")));
-                    capabilities.insert(name.to_string(), read.capability(options, request));
+                    capabilities.insert(name.to_string(), capability);
                 }
                 Err(why) => notes.push(format!("`{place}` is left out: {why}")),
             }
@@ -133,6 +140,15 @@ pub(crate) fn contract_of(
         }
     }
     Ok(Imported { file, notes })
+}
+
+/// Checks what would else cost the whole contract.
+fn check_request(capability: &Value) -> Result<(), String> {
+    let part = |key: &str| capability.get(key).cloned().unwrap_or_default();
+    let unread = |error: serde_json::Error| error.to_string();
+    let rest: RestFile = serde_json::from_value(part("rest")).map_err(unread)?;
+    let effect = serde_json::from_value(part("effect")).map_err(unread)?;
+    rest.check(&part("input_schema"), effect)
 }
 
 /// The base of all paths.
@@ -189,9 +205,6 @@ impl Operation<'_> {
     }
 
     fn request(&self) -> Result<Request, String> {
-        if self.path.contains("//") {
-            return Err("its path has an empty segment".to_owned());
-        }
         let own = self.operation.get("servers").or_else(|| self.item.get("servers"));
         if own.is_some() && own != self.document.get("servers") {
             return Err("it has `servers` of its own".to_owned());
@@ -241,7 +254,7 @@ impl Operation<'_> {
         // Parameters of the operation take precedence over those of the path.
         let lists =
             [self.operation, self.item].map(|one| one.get("parameters").and_then(Value::as_array));
-        let mut known = BTreeSet::new();
+        let (mut known, mut in_path) = (BTreeSet::new(), BTreeSet::new());
         for parameter in lists.into_iter().flatten().flatten() {
             let parameter = resolved(self.document, parameter)?;
             let text = |key: &str| parameter.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -263,7 +276,7 @@ impl Operation<'_> {
             match place {
                 // Placet sends these itself, or they are not sent at all.
                 "header" if !is_own_header(name) => continue,
-                "path" => {}
+                "path" => drop(in_path.insert(name)),
                 "query" => {
                     drop(request.query.insert(name.to_owned(), json!(format!("{{{name}}}"))))
                 }
@@ -284,7 +297,7 @@ impl Operation<'_> {
                 request.required.insert(name.to_owned());
             }
         }
-        Ok(())
+        form::check_places(self.path, &in_path)
     }
 
     /// The members of a JSON body become arguments; a body that is not an object with members is one argument, `body`.

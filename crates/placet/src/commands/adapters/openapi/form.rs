@@ -2,6 +2,8 @@
 //!
 //! Owns which of OpenAPI's forms a `rest` contract can express.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::resolved;
@@ -37,6 +39,19 @@ pub(super) fn check(document: &Value, parameter: &Value, place: &str) -> Result<
         return Err("is a list in one parameter (`explode: false`)".to_owned());
     }
     Ok(())
+}
+
+/// Checks that the placeholders of a path are its path parameters, and all of them.
+pub(super) fn check_places(path: &str, parameters: &BTreeSet<&str>) -> Result<(), String> {
+    let places = path.split('{').skip(1).filter_map(|part| part.split_once('}'));
+    let places: BTreeSet<&str> = places.map(|(name, _)| name).collect();
+    if let Some(name) = places.difference(parameters).next() {
+        return Err(format!("`{{{name}}}` of its path is no path parameter"));
+    }
+    parameters
+        .difference(&places)
+        .next()
+        .map_or(Ok(()), |name| Err(format!("its path parameter `{name}` has no place in its path")))
 }
 
 /// Whether a body of this media type is sent as `rest` does it: as `application/json`, in UTF-8.

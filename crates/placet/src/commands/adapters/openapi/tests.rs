@@ -207,3 +207,24 @@ fn what_would_not_be_sent_as_described_is_left_out() {
         assert_eq!(file["capabilities"].get("addPet").is_some(), is_sent, "{kind}");
     }
 }
+
+#[test]
+fn a_path_that_cannot_be_filled_costs_its_operation_alone() {
+    let parameter = |place| json!([{ "name": "x", "in": place, "required": true }]);
+    for (path, operation, why) in [
+        ("/x/{x}", json!({}), "`{x}` of its path is no path parameter"),
+        ("/x/{x}", json!({ "parameters": parameter("query") }), "`{x}` of its path"),
+        ("/x", json!({ "parameters": parameter("path") }), "`x` has no place in its path"),
+        ("/x/{x", json!({}), "a brace is not closed"),
+        ("/x?y=1", json!({}), "`rest.path` must"),
+        ("/x//y", json!({}), "`rest.path` must"),
+    ] {
+        let mut document = pets();
+        document["paths"][path]["post"] = operation;
+        let (file, notes) = imported(&document, ApprovalMode::Destructive);
+        assert_eq!(file["capabilities"].as_object().unwrap().len(), 3, "{path}");
+        let left_out = format!("`POST {path}` is left out");
+        let told = notes.iter().any(|note| note.starts_with(&left_out) && note.contains(why));
+        assert!(told, "{notes:?}");
+    }
+}
