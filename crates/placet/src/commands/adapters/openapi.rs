@@ -37,6 +37,8 @@ use crate::{
 };
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+/// The methods that a path may have in a document and not in a contract.
+const OTHER_METHODS: [&str; 4] = ["head", "options", "trace", "query"];
 /// How deep references and schemas may be nested.
 const DEPTH_MAX: usize = 64;
 
@@ -92,28 +94,32 @@ pub(crate) fn contract_of(
     }
     let url = base_of(document, service.base)?;
     let (mut capabilities, mut notes) = (Map::new(), Vec::new());
-    for (path, item) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
-        for method in METHODS {
-            let Some(operation) = item.get(method) else { continue };
-            let place = format!("{} {path}", method.to_uppercase());
-            let read = Operation { document, path, method, item, operation };
-            let made = read.name(service.name, options).and_then(|name| {
-                if capabilities.contains_key(name.as_str()) {
-                    return Err(format!("another operation is named `{name}`"));
-                }
-                let mut request = read.request()?;
-                let left_out = std::mem::take(&mut request.left_out);
-                let capability = read.capability(options, request);
-                check_request(&capability)?;
-                Ok((name, left_out, capability))
-            });
-            match made {
-                Ok((name, left_out, capability)) => {
-                    notes.extend(left_out.into_iter().map(|what| format!("`{place}`: {what}")));
-                    capabilities.insert(name.to_string(), capability);
-                }
-                Err(why) => notes.push(format!("`{place}` is left out: {why}")),
+    let operations = operations(document, &mut notes);
+    let is_there = |own: &String| operations.iter().any(|one| one.own_name() == *own);
+    if let Some(own) = options.names.keys().find(|own| !is_there(own)) {
+        return Err(Failure::new(format!("`--name {own}=…`: the document has no such operation"))
+            .try_this(
+                "its name is its `operationId`, else its method and path, such as `get/pets`",
+            ));
+    }
+    for read in &operations {
+        let place = format!("{} {}", read.method.to_uppercase(), read.path);
+        let made = read.name(service.name, options).and_then(|name| {
+            if capabilities.contains_key(name.as_str()) {
+                return Err(format!("another operation is named `{name}`"));
             }
+            let mut request = read.request()?;
+            let left_out = std::mem::take(&mut request.left_out);
+            let capability = read.capability(options, request);
+            check_request(&capability)?;
+            Ok((name, left_out, capability))
+        });
+        match made {
+            Ok((name, left_out, capability)) => {
+                notes.extend(left_out.into_iter().map(|what| format!("`{place}`: {what}")));
+                capabilities.insert(name.to_string(), capability);
+            }
+            Err(why) => notes.push(format!("`{place}` is left out: {why}")),
         }
     }
     let credential = service.secret.map(|secret| match key_header(document) {
@@ -140,6 +146,26 @@ pub(crate) fn contract_of(
         }
     }
     Ok(Imported { file, notes })
+}
+
+/// The operations of a document that a contract can have; of the others a note.
+fn operations<'a>(document: &'a Value, notes: &mut Vec<String>) -> Vec<Operation<'a>> {
+    let mut operations = Vec::new();
+    for (path, item) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
+        if item.get("$ref").is_some() {
+            notes.push(format!("`{path}` is left out: it is a `$ref`"));
+            continue;
+        }
+        for method in METHODS {
+            let Some(operation) = item.get(method) else { continue };
+            operations.push(Operation { document, path, method, item, operation });
+        }
+        for method in OTHER_METHODS.into_iter().filter(|method| item.get(method).is_some()) {
+            let method = method.to_uppercase();
+            notes.push(format!("`{method} {path}` is left out: a contract has no such method"));
+        }
+    }
+    operations
 }
 
 /// Checks what would else cost the whole contract.
@@ -183,14 +209,19 @@ struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// The capability's name: the operation's id, or method and path.
+    /// The operation's id, or method and path.
+    fn own_name(&self) -> String {
+        let id = self.operation.get("operationId").and_then(Value::as_str);
+        id.map_or_else(|| format!("{}{}", self.method, self.path), str::to_owned)
+    }
+
+    /// The capability's name.
     fn name(
         &self,
         adapter: &AdapterName,
         options: &ImportOptions,
     ) -> Result<CapabilityName, String> {
-        let id = self.operation.get("operationId").and_then(Value::as_str);
-        let own = id.map_or_else(|| format!("{}{}", self.method, self.path), str::to_owned);
+        let own = self.own_name();
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let name: String = own.chars().map(plain).collect();
         let name = match options.names.get(&own) {
@@ -273,9 +304,15 @@ impl Operation<'_> {
                 request.left_out.push(format!("the parameter `{name}` is left out: it {why}"));
                 continue;
             }
+            let lower = name.to_ascii_lowercase();
             match place {
-                // Placet sends these itself, or they are not sent at all.
-                "header" if !is_own_header(name) => continue,
+                // OpenAPI says that parameters of these names count for nothing.
+                "header" if matches!(lower.as_str(), "authorization" | "content-type") => continue,
+                "header" if !is_own_header(name) => {
+                    let why = "Placet sends such a header itself, or not at all";
+                    request.left_out.push(format!("the parameter `{name}` is left out: {why}"));
+                    continue;
+                }
                 "path" => drop(in_path.insert(name)),
                 "query" => {
                     drop(request.query.insert(name.to_owned(), json!(format!("{{{name}}}"))))
@@ -286,7 +323,11 @@ impl Operation<'_> {
                 _ if is_required => {
                     return Err(format!("it needs the parameter `{name}` in its {place}"));
                 }
-                _ => continue,
+                _ => {
+                    let why = format!("`in: {place}` is not sent");
+                    request.left_out.push(format!("the parameter `{name}` is left out: {why}"));
+                    continue;
+                }
             }
             if request.properties.contains_key(name) {
                 return Err(format!("two of its parameters are named `{name}`"));

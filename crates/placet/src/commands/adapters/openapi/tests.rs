@@ -3,18 +3,23 @@
 use placet_types::{contract::file::TenantsFile, mode::ApprovalMode};
 use serde_json::{Value, json};
 
-use super::{ImportOptions, Service, contract_of};
+use super::{Failure, ImportOptions, Imported, Service, contract_of};
 
-fn imported(document: &Value, mode: ApprovalMode) -> (Value, Vec<String>) {
+fn named(document: &Value, mode: ApprovalMode, own: Option<&str>) -> Result<Imported, Failure> {
+    let named = own.map(|own| (own.to_owned(), "chosen".parse().unwrap()));
     let options = ImportOptions {
         environment: "dev".parse().unwrap(),
         tenants: TenantsFile::Only(["acme".parse().unwrap()].into()),
         mode,
-        names: std::collections::BTreeMap::new(),
+        names: named.into_iter().collect(),
     };
     let name = "pets".parse().unwrap();
     let service = Service { name: &name, base: None, private_network: false, secret: Some("pets") };
-    let made = contract_of(document, &service, &options).unwrap();
+    contract_of(document, &service, &options)
+}
+
+fn imported(document: &Value, mode: ApprovalMode) -> (Value, Vec<String>) {
+    let made = named(document, mode, None).unwrap();
     (serde_json::to_value(made.file).unwrap(), made.notes)
 }
 
@@ -227,4 +232,42 @@ fn a_path_that_cannot_be_filled_costs_its_operation_alone() {
         let told = notes.iter().any(|note| note.starts_with(&left_out) && note.contains(why));
         assert!(told, "{notes:?}");
     }
+}
+
+#[test]
+fn whatever_is_left_out_is_noted() {
+    let mut document = pets();
+    document["paths"]["/pets"]["head"] = json!({});
+    document["paths"]["/pets"]["options"] = json!({});
+    document["paths"]["/other"] = json!({ "$ref": "#/components/pathItems/Other" });
+    let parameter = |name, place| json!({ "name": name, "in": place });
+    document["paths"]["/pets"]["get"]["parameters"] = json!([
+        parameter("visit", "cookie"),
+        parameter("Traceparent", "header"),
+        parameter("Authorization", "header"),
+    ]);
+    let (_, notes) = imported(&document, ApprovalMode::Destructive);
+    let expected = [
+        "`HEAD /pets` is left out: a contract has no such method",
+        "`OPTIONS /pets` is left out: a contract has no such method",
+        "`/other` is left out: it is a `$ref`",
+        "`GET /pets`: the parameter `visit` is left out: `in: cookie` is not sent",
+        "`GET /pets`: the parameter `Traceparent` is left out: Placet sends such a header itself, or not at all",
+        "`PUT /pets/{id}` is left out: its body is not `application/json`",
+    ];
+    let sorted = |mut notes: Vec<String>| {
+        notes.sort();
+        notes
+    };
+    assert_eq!(sorted(notes), sorted(expected.map(str::to_owned).into()));
+}
+
+#[test]
+fn a_name_for_an_operation_that_is_not_there_is_refused() {
+    for own in ["listPets", "delete/pets/{id}"] {
+        let made = named(&pets(), ApprovalMode::Network, Some(own)).unwrap();
+        assert!(made.file.capabilities.contains_key(&"chosen".parse().unwrap()), "{own}");
+    }
+    let refused = named(&pets(), ApprovalMode::Network, Some("nosuch")).unwrap_err().to_string();
+    assert!(refused.contains("`--name nosuch=…`: the document has no such operation"), "{refused}");
 }
