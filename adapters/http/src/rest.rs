@@ -15,7 +15,7 @@ use placet_adapter::{
 use placet_egress::join_segments;
 use placet_types::{
     contract::{
-        Capability,
+        Capability, Dedup,
         not_executed::{ErrorAnswer, HttpError},
         rest::RestRequest,
     },
@@ -25,9 +25,11 @@ use serde_json::{Value, json};
 
 use crate::target::{Target, unreached};
 
-/// Refusals that are no end of a write: of the credential, the rate or the time, or because a request with the same token is under way,
-/// for which draft-ietf-httpapi-idempotency-key-header has 409.
-const UNDECIDED: [u16; 6] = [401, 403, 408, 409, 425, 429];
+/// Refusals that are no end of a write: of the credential, the rate or the time.
+const UNDECIDED: [u16; 4] = [401, 403, 408, 429];
+/// Those of a service that recognises the token: an earlier request with it may be under way, for which
+/// draft-ietf-httpapi-idempotency-key-header has 409.
+const UNDER_WAY: [u16; 2] = [409, 425];
 /// What refuses a read, for now or with this credential, without answering it. It changes nothing, so there the service is believed.
 const READ_REFUSALS: [u16; 6] = [401, 403, 429, 502, 503, 504];
 /// A body that contains this may be a JSON-RPC message.
@@ -142,7 +144,10 @@ pub(crate) fn refused(capability: &Capability, response: &Response<Bytes>) -> Ou
         };
     }
     // All else says nothing: the service may have acted before it failed.
-    let is_failure = status.is_client_error() && !UNDECIDED.contains(&status.as_u16());
+    let is_keyed = matches!(capability.dedup, Dedup::Keyed { .. });
+    let is_undecided =
+        UNDECIDED.contains(&status.as_u16()) || is_keyed && UNDER_WAY.contains(&status.as_u16());
+    let is_failure = status.is_client_error() && !is_undecided;
     if is_failure && !capability.not_executed.counts(&answer) {
         return Outcome::Failed(failed(response));
     }
@@ -214,13 +219,18 @@ mod tests {
 
     #[test]
     fn an_answer_that_says_nothing_about_a_write_leaves_it_unknown() {
-        for status in [403, 408, 409, 425, 429, 500, 502, 503, 504] {
+        for status in [403, 408, 429, 500, 502, 503, 504] {
             let outcome = outcome("pay", status, "", &Value::Null);
             assert!(matches!(outcome, Outcome::Unknown(_)), "{status}: {outcome:?}");
         }
-        for status in [400, 404, 410, 422] {
+        for status in [400, 404, 409, 410, 422] {
             let outcome = outcome("pay", status, "", &Value::Null);
             assert!(matches!(outcome, Outcome::Failed(_)), "{status}: {outcome:?}");
+        }
+        // A service that recognises the token may be working on an earlier request with it.
+        for status in [409, 425] {
+            let outcome = outcome("pay_once", status, "", &Value::Null);
+            assert!(matches!(outcome, Outcome::Unknown(_)), "{status}: {outcome:?}");
         }
     }
 

@@ -39,6 +39,9 @@ pub(crate) fn contract(kind: &str, url: &str, change: impl FnOnce(&mut Value)) -
     if kind == "rest" {
         file["capabilities"]["look"]["rest"] = json!({ "method": "GET", "path": "/look" });
         file["capabilities"]["pay"]["rest"] = json!({ "method": "POST", "path": "/pay" });
+        file["capabilities"]["pay_once"] = file["capabilities"]["pay"].clone();
+        file["capabilities"]["pay_once"]["dedup"] =
+            json!({ "class": "keyed", "window_ms": 60_000 });
     }
     change(&mut file);
     let file: ContractFile = serde_json::from_value(file).unwrap();
