@@ -29,6 +29,7 @@ use crate::{
         setup::{Ran, Setup, local, plan},
         watcher, within,
     },
+    mcp_clients::stateless,
     workspace,
 };
 
@@ -466,6 +467,46 @@ async fn a_held_call_runs_with_its_callers_token_and_waits_for_a_new_one_after_a
     let claims = said(&world.end_of(&call_id).await);
     assert_eq!(claims["sub"], "alice");
     assert_eq!(world.guarded.calls(), before + 1, "once");
+}
+
+/// What a client says to it over MCP: in one run, for alice.
+async fn says(world: &World, name: &str, arguments: Value) -> Value {
+    let mut body = stateless("tools/call", json!({ "name": name, "arguments": arguments }));
+    body["params"]["_meta"]["io.placet/run"] =
+        json!({ "run_id": "r1", "safety_mode": "destructive" });
+    let request = world
+        .agent()
+        .request(http::Method::POST, "/mcp")
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", name)
+        .header("placet-delegation", format!("Bearer {}", world.provider.alice));
+    let reply = world.agent().send(request.body(body.to_string().into()).unwrap()).await;
+    let said = reply.text();
+    // A stream of events, or the answer alone.
+    let answer = said.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap_or(&said);
+    serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {reply:?}"))
+}
+
+#[tokio::test]
+async fn over_mcp_the_same_call_brings_an_approved_one_the_new_token() {
+    let mut world = World::of(Setup::new().with("mcp", json!({ "hold_ms": 500 }))).await;
+    world.provider.tell("revoke alice").await;
+    let send = json!({ "what": "the report" });
+    let pending = says(&world, "mail__send", send.clone()).await;
+    let call_id = text(&pending["result"]["_meta"]["io.placet/call"], "handle");
+    world.ben().await.decide(&world.look(&call_id, 0).await.held(), "approve").await.ok();
+    world.awaits_its_caller(&call_id).await;
+    let waits = says(&world, "placet__await", json!({ "handle": call_id })).await;
+    let told = waits["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.contains("same tool") && !told.contains("placet__await"), "{told}");
+    assert_eq!(world.guarded.calls(), 0);
+    world.provider.tell("restore alice").await;
+    says(&world, "mail__send", send).await;
+    assert_eq!(said(&world.end_of(&call_id).await)["sub"], "alice");
+    assert_eq!(world.guarded.calls(), 1);
 }
 
 #[tokio::test]

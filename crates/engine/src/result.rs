@@ -26,6 +26,8 @@ use placet_types::{
 
 use crate::answer::{Answer, Held, RefusedCall};
 
+/// What to do about an approved call that waits for its caller.
+const CALL_AGAIN: &str = "Repeat the same call with the same key and a new token.";
 /// When to ask again about a call in flight, in milliseconds.
 const ASK_AGAIN_MS: u64 = 1_000;
 
@@ -166,7 +168,11 @@ impl Subject {
             (ApprovalState::Approved, None) => "people have agreed, and the call has not run yet",
             (_, None) => "the call waits for people",
         };
-        result.error = Some(error_of(&Refusal::new(ErrorCode::ApprovalPending, message)));
+        let mut error = error_of(&Refusal::new(ErrorCode::ApprovalPending, message));
+        if obstacle == Some(Obstacle::Credential) {
+            error.remediation = CALL_AGAIN.to_owned();
+        }
+        result.error = Some(error);
         result.pending_approval = Some(PendingApproval {
             state: approval.state.name().to_owned(),
             awaits_credential: obstacle == Some(Obstacle::Credential),

@@ -34,7 +34,7 @@ use placet_identity::VerifiedCaller;
 use placet_types::{
     digest::{Digest, DigestBuilder},
     error::Refusal,
-    ids::ToolCallId,
+    ids::{IdempotencyKey, ToolCallId},
     json::canonical_digest,
 };
 
@@ -136,9 +136,16 @@ pub(crate) async fn begin(
     let placed = runs::placed(&asking.caller, run, &origin).map_err(|one| fault(&one))?;
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
-    let ticket = match attached(shared, asking, &request).await.filter(|_| key.is_none()) {
+    let attached = match &key {
+        None => attached(shared, asking, &request).await,
+        Some(_) => None,
+    };
+    // A call that waits for its caller is made again under its own key: that brings it the new token.
+    let renewed = attached.as_ref().and_then(key_of_waiting);
+    let ticket = match attached.filter(|_| renewed.is_none()) {
         Some(ticket) => Ok(ticket),
         None => {
+            let key = key.or(renewed);
             let submission = submission_of(name, args, placed, key);
             shared.engine.submit(Arc::clone(&asking.caller), submission, inbound_of(meta))
         }
@@ -267,6 +274,13 @@ impl Waiting<'_> {
 async fn attached(shared: &Shared, asking: &Asking<'_>, request: &Digest) -> Option<Ticket> {
     let call_id = shared.held.find(request)?;
     shared.engine.follow(&asking.caller, &call_id).await.ok()
+}
+
+/// The key of a held call that waits for its caller to come back with a new token.
+fn key_of_waiting(ticket: &Ticket) -> Option<IdempotencyKey> {
+    let Answer::Held(held) = ticket.current() else { return None };
+    let waits = held.result.pending_approval.as_ref().is_some_and(|one| one.awaits_credential);
+    held.result.idempotency_key.clone().filter(|_| waits)
 }
 
 /// `placet__await`: the outcome of a pending call of this caller's.
@@ -443,7 +457,7 @@ fn submission_of(
     tool: &str,
     args: serde_json::Map<String, Value>,
     placed: Placed,
-    key: Option<placet_types::ids::IdempotencyKey>,
+    key: Option<IdempotencyKey>,
 ) -> Submission {
     Submission {
         tool: tool.to_owned(),

@@ -189,13 +189,28 @@ fn blocks(object: &Map<String, Value>) -> Option<Vec<ContentBlock>> {
 /// A call that has not ended yet. This is not an error: nothing went wrong.
 fn pending(why: &str, result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
     let handle = &result.tool_call_id;
+    let waits_for_caller =
+        result.pending_approval.as_ref().is_some_and(|pending| pending.awaits_credential);
+    let (next, remediation) = if waits_for_caller {
+        (
+            "To have it executed call the same tool with the same arguments again.".to_owned(),
+            "Call the same tool with the same arguments, with a new token.".to_owned(),
+        )
+    } else {
+        (
+            format!(
+                "To get its result call `{AWAIT}` with {{\"handle\": \"{handle}\"}}, or the same tool with the same arguments."
+            ),
+            format!("Call `{AWAIT}` with the handle to collect the result."),
+        )
+    };
     let text = format!(
-        "PENDING: {why} The call has NOT been executed yet. Do not repeat it with other arguments. To get its result call `{AWAIT}` with {{\"handle\": \"{handle}\"}}, or the same tool with the same arguments."
+        "PENDING: {why} The call has NOT been executed yet. Do not repeat it with other arguments. {next}"
     );
     let mut said = result.clone();
     if let Some(error) = &mut said.error {
         // Its own words are for clients of the HTTP API.
-        error.remediation = format!("Call `{AWAIT}` with the handle to collect the result.");
+        error.remediation = remediation;
     }
     with_envelope(CallToolResult::success(vec![ContentBlock::text(text)]), &said, of)
 }

@@ -116,6 +116,11 @@ async fn renew(
     context.tokens.renew(record.record_id, &stage.identity, credential::needs_tokens(stage));
     // An approved call may be waiting for this very caller.
     if matches!(record.state, EffectState::Approved { .. }) {
+        // From here on it waits for nobody, and those who follow it hear that first.
+        let standing = recorded::held(context, record, approval_id).await;
+        if matches!(standing, Answer::Held(_)) {
+            context.registry.publish(&record.call_id, standing);
+        }
         context.routes.renewed(approval_id, stage.identity.clone());
     }
 }
