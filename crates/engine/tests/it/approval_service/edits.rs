@@ -320,7 +320,12 @@ async fn a_grant_that_meets_an_edit_is_never_agreed_to_by_who_wrote_what_it_cove
         };
         let granting = {
             let (world, asked) = (Arc::clone(&world), asked.clone());
-            tokio::spawn(async move { world.grant("ben", &asked, 5).await })
+            // Later each time, so that it comes before the edit, with it and after it.
+            let late = std::time::Duration::from_micros(500).saturating_mul(round);
+            tokio::spawn(async move {
+                tokio::time::sleep(late).await;
+                world.grant("ben", &asked, 5).await
+            })
         };
         editing.await.unwrap().unwrap();
         let Ok(grant) = granting.await.unwrap() else {
