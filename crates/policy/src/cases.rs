@@ -108,7 +108,7 @@ pub struct CallCase {
     /// With what; defaults of the schema are added.
     #[serde(default = "no_args")]
     pub args: Value,
-    /// The mode asked for; absent: the contract's.
+    /// The mode asked for; absent: none, so that policies may lower the contract's.
     #[serde(default)]
     pub mode: Option<ApprovalMode>,
     /// The run's ceiling.

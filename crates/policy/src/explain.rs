@@ -128,10 +128,12 @@ pub fn requirement_line(requirement: &Requirement) -> String {
     line
 }
 
-/// A length of time in hours if they are whole, else in whole minutes.
+/// A length of time in hours or minutes if they are whole, else in seconds.
 fn how_long(ms: u64) -> String {
-    let minutes = ms.div_euclid(60_000);
-    let (count, unit) = if minutes >= 60 && minutes.is_multiple_of(60) {
+    let (seconds, minutes) = (ms.div_ceil(1_000), ms.div_euclid(60_000));
+    let (count, unit) = if !ms.is_multiple_of(60_000) {
+        (seconds, "second")
+    } else if minutes >= 60 && minutes.is_multiple_of(60) {
         (minutes.div_euclid(60), "hour")
     } else {
         (minutes, "minute")

@@ -90,7 +90,7 @@ struct Explain {
     /// An argument: name=text, or name:=json.
     #[arg(long = "arg", value_name = "NAME=VALUE")]
     arg: Vec<String>,
-    /// The requested mode [default: the contract's].
+    /// The requested mode [default: none, so that policies may lower the contract's].
     #[arg(long)]
     mode: Option<ApprovalMode>,
     /// Further facts of the case, in YAML, with the keys of a `policy test` case: taint, frozen, approval, proof and so on.

@@ -4,7 +4,11 @@
 
 use clap::Args as ClapArgs;
 use placet_approvals::views::{ApprovalView, DecisionRequest};
-use placet_types::{approval::VoteChoice, digest::Digest, ids::ApprovalId};
+use placet_types::{
+    approval::{Vote, VoteChoice},
+    digest::Digest,
+    ids::ApprovalId,
+};
 
 use super::{show, words};
 use crate::{
@@ -45,7 +49,10 @@ pub(super) async fn run(client: &Client, args: &Decide, choice: VoteChoice) -> O
 
 /// The state of an approval after something was recorded.
 pub(super) fn recorded(approval: &ApprovalView) -> String {
-    let agreed = approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Approve).count();
+    let counts = |(place, vote): &(usize, &Vote)| {
+        vote.choice == VoteChoice::Approve && !approval.lapsed.contains(place)
+    };
+    let agreed = approval.votes.iter().enumerate().filter(counts).count();
     format!(
         "recorded; {} is now {} ({agreed}/{})",
         approval.approval_id,
