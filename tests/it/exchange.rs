@@ -470,10 +470,10 @@ async fn a_held_call_runs_with_its_callers_token_and_waits_for_a_new_one_after_a
 }
 
 /// What a client says to it over MCP: in one run, for alice.
-async fn says(world: &World, name: &str, arguments: Value) -> Value {
+async fn says(world: &World, id: u32, name: &str, arguments: Value) -> Value {
     let mut body = stateless("tools/call", json!({ "name": name, "arguments": arguments }));
-    body["params"]["_meta"]["io.placet/run"] =
-        json!({ "run_id": "r1", "safety_mode": "destructive" });
+    body["params"]["_meta"]["io.placet/run"] = json!({ "id": "r1", "safety_mode": "destructive" });
+    body["id"] = json!(id);
     let request = world
         .agent()
         .request(http::Method::POST, "/mcp")
@@ -495,16 +495,18 @@ async fn over_mcp_the_same_call_brings_an_approved_one_the_new_token() {
     let mut world = World::of(Setup::new().with("mcp", json!({ "hold_ms": 500 }))).await;
     world.provider.tell("revoke alice").await;
     let send = json!({ "what": "the report" });
-    let pending = says(&world, "mail__send", send.clone()).await;
-    let call_id = text(&pending["result"]["_meta"]["io.placet/call"], "handle");
+    let pending = says(&world, 1, "mail__send", send.clone()).await;
+    let call = &pending["result"]["_meta"]["io.placet/call"];
+    assert!(call.is_object(), "{pending:#}");
+    let call_id = text(call, "handle");
     world.ben().await.decide(&world.look(&call_id, 0).await.held(), "approve").await.ok();
     world.awaits_its_caller(&call_id).await;
-    let waits = says(&world, "placet__await", json!({ "handle": call_id })).await;
+    let waits = says(&world, 2, "placet__await", json!({ "handle": call_id })).await;
     let told = waits["result"]["content"][0]["text"].as_str().unwrap();
     assert!(told.contains("same tool") && !told.contains("placet__await"), "{told}");
     assert_eq!(world.guarded.calls(), 0);
     world.provider.tell("restore alice").await;
-    says(&world, "mail__send", send).await;
+    says(&world, 3, "mail__send", send).await;
     assert_eq!(said(&world.end_of(&call_id).await)["sub"], "alice");
     assert_eq!(world.guarded.calls(), 1);
 }

@@ -113,12 +113,14 @@ async fn renew(
     if !is_of_same_chain(&context.ledger, approval_id, stage).await {
         return;
     }
+    let was_lacking = context.tokens.is_lacking(record.record_id);
     context.tokens.renew(record.record_id, &stage.identity, credential::needs_tokens(stage));
     // An approved call may be waiting for this very caller.
     if matches!(record.state, EffectState::Approved { .. }) {
-        // From here on it waits for nobody, and those who follow it hear that first.
-        let standing = recorded::held(context, record, approval_id).await;
-        if matches!(standing, Answer::Held(_)) {
+        // From here on it no longer waits for its caller, and those who follow it hear that first.
+        if was_lacking
+            && let standing @ Answer::Held(_) = recorded::held(context, record, approval_id).await
+        {
             context.registry.publish(&record.call_id, standing);
         }
         context.routes.renewed(approval_id, stage.identity.clone());
