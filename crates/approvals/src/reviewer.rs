@@ -297,6 +297,20 @@ pub fn is_external(caller: &VerifiedCaller, approval: &ApprovalRecord) -> bool {
     caller.tenant() != approval.chain.tenant()
 }
 
+/// A colleague for whom the caller could decide, and who has decided.
+fn author_who_decided(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Option<PrincipalId> {
+    let is_asked = |duty: &Duty| approval.asked().iter().any(|of| of.has(None, &duty.groups));
+    let voted = |author: &PrincipalId| {
+        approval.shown_votes().flat_map(Vote::voices).any(|voice| voice == Voice::own(author))
+    };
+    let duties = duties(service, caller).into_iter().filter(is_asked);
+    duties.map(|duty| duty.author).find(voted)
+}
+
 /// Why the caller may not agree, in words; if only a new sign-in is missing, that.
 pub(crate) fn why_not(
     service: &Approvals,
@@ -323,13 +337,8 @@ pub(crate) fn why_not(
             format!("{} has decided on this already, in your place", vote.approver)
         };
     }
-    let voted = |author: &PrincipalId| {
-        approval.shown_votes().flat_map(Vote::voices).any(|voice| voice == Voice::own(author))
-    };
-    let is_asked = |duty: &Duty| approval.asked().iter().any(|of| of.has(None, &duty.groups));
-    let mut authors = duties(service, caller).into_iter().filter(is_asked).map(|duty| duty.author);
     if own.tenant.is_none()
-        && let Some(author) = authors.find(voted)
+        && let Some(author) = author_who_decided(service, caller, approval)
     {
         return format!("{author}, in whose place you decide, has decided on this already");
     }

@@ -26,6 +26,7 @@ use crate::{
     call::{Brokered, Call},
     context::Context,
     drift,
+    result::Subject,
     stages::{
         credential, duplicate,
         parked::{envelope_of, parked_of},
@@ -50,8 +51,8 @@ pub(crate) async fn park(
         return refuse::brokered(context, call, refused).await;
     }
     if call.stage.built.is_simulated {
-        return refuse::brokered(context, call, Refused::of(simulated(), Some(&hold.decision)))
-            .await;
+        let refused = Refused::of(simulated(), Some(&hold.decision));
+        return refuse::brokered(context, call, refused).await;
     }
     let chain = call.stage.identity.chain.clone();
     let held_max = context.settings.held_per_agent_max;
@@ -88,10 +89,9 @@ pub(crate) async fn park(
                 // It may be approved on another node, which then executes it.
                 drop(context.watch(&claimed));
             }
-            let mut subject = call.responder.subject();
-            subject.decision_id = Some(hold.decision.id.clone());
-            let held = subject.held(&approval, None, context.ledger.store().now());
-            call.responder.park(held);
+            let decision_id = Some(hold.decision.id.clone());
+            let subject = Subject { decision_id, ..call.responder.subject() };
+            call.responder.park(subject.held(&approval, None, context.ledger.store().now()));
         }
         Err(LedgerError::Store(StoreError::Conflict)) => {
             duplicate::overtaken(context, call, claimed).await;
