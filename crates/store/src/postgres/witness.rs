@@ -1,8 +1,8 @@
 //! The witness: a file outside of the database that remembers what it had acknowledged.
 //!
-//! Owns the file and its comparison with the database at the start. It is written at the start and at every renewal of the lease, not at every commit: a
-//! copy of the database that is older than that is recognised, one that misses only the last moments may not be. Invariant: it
-//! never names an entry that the database had not acknowledged.
+//! Owns the file and its comparison with the database at the start. It is written at the start and at every renewal of the lease, not at
+//! every commit: a copy of the database that is older than that is recognised, one that misses only the last moments may not be.
+//! Invariant: it never names an entry that the database had not acknowledged.
 
 use std::path::Path;
 

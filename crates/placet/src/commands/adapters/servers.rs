@@ -141,28 +141,30 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
 
 /// Whether an argument looks like a secret, by itself or by the flag that it belongs to: `--password=x` or `--password x`.
 fn gives_secret(before: &str, argument: &str) -> bool {
-    let is_for_secret = |flag: &str| {
-        let flag = flag.to_ascii_lowercase();
-        let words = flag.split(['-', '_']).filter(|word| !word.is_empty());
-        let is_place = words.clone().next_back().is_some_and(|last| PLACES.contains(&last));
-        flag.starts_with('-')
-            && !flag.contains('=')
-            && !is_place
-            && (is_secret_name(&flag) || words.clone().any(|word| word == "pass"))
-    };
-    let may_be_one = |value: &str| {
-        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-        !is_number && !matches!(value, "true" | "false")
-    };
     match argument.split_once('=') {
         Some((flag, value)) if flag.starts_with('-') => {
-            holds_secret(value) || may_be_one(value) && is_for_secret(flag)
+            holds_secret(value) || is_secret_of(flag, value)
         }
         Some(_) | None => {
-            let is_value = !argument.starts_with('-') && may_be_one(argument);
-            holds_secret(argument) || is_value && is_for_secret(before)
+            let is_value = !argument.starts_with('-') && !before.contains('=');
+            holds_secret(argument) || is_value && is_secret_of(before, argument)
         }
     }
+}
+
+/// Whether a flag is for a secret, and this value may be one.
+fn is_secret_of(flag: &str, value: &str) -> bool {
+    let flag = flag.to_ascii_lowercase();
+    let words: Vec<&str> = flag.split(['-', '_']).filter(|word| !word.is_empty()).collect();
+    let is_place = words.last().is_some_and(|last| PLACES.contains(last));
+    // A model's tokens are counted.
+    let is_count = flag.contains("token") && value.bytes().all(|byte| byte.is_ascii_digit());
+    let is_switch = value.is_empty() || matches!(value, "true" | "false");
+    flag.starts_with('-')
+        && (is_secret_name(&flag) || words.contains(&"pass"))
+        && !is_place
+        && !is_count
+        && !is_switch
 }
 
 /// The last words of flags that say where a secret is, and not what it is.

@@ -321,6 +321,7 @@ fn an_argument_that_gives_a_password_is_refused_and_one_that_says_where_it_is_is
     for given in [
         &["--db-password", "hunter2"][..],
         &["-v", "--pass", "hunter2"],
+        &["--password", "20261129"],
         &["--api-key=hunter2"],
         &["--pass=hunter2"],
         &["postgres://ana:hunter2@db.example/x"],
