@@ -37,7 +37,7 @@ use placet_types::{clock::Clock, contract::Contract};
 use secrecy::SecretString;
 
 #[cfg(feature = "sabotage")]
-use crate::sabotage;
+use crate::testing::sabotage;
 use crate::{
     backups::LedgerBackups,
     broker::broker,
@@ -91,9 +91,6 @@ pub(crate) struct Running {
 }
 
 /// Starts everything up to the point where the listeners can be served.
-///
-/// # Errors
-/// [`Failure`] for the first part that cannot come up; nothing runs then.
 pub(crate) async fn start(
     config: &Config,
     world: &World,
@@ -274,9 +271,6 @@ pub(crate) fn mcp_connector(
 }
 
 /// The data folder as an absolute path, created if missing.
-///
-/// # Errors
-/// [`Failure`] when it cannot be made.
 pub(crate) fn data_folder(config: &Config) -> Result<PathBuf, Failure> {
     make_data_folder(config)?;
     fs::canonicalize(&config.data)
@@ -284,9 +278,6 @@ pub(crate) fn data_folder(config: &Config) -> Result<PathBuf, Failure> {
 }
 
 /// Whether the telemetry could start as it is configured.
-///
-/// # Errors
-/// [`Failure`] that says what is wrong with it.
 pub(crate) fn check_telemetry(config: &Config) -> Result<(), Failure> {
     let egress = collector(config)?;
     check(&config.telemetry, egress.as_ref()).attempted(NO_TELEMETRY)

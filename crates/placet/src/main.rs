@@ -24,13 +24,13 @@ mod memory;
 mod notices;
 mod output;
 mod reload;
-#[cfg(feature = "sabotage")]
-mod sabotage;
 mod sealing;
 mod shared_engine;
 mod shipped;
 mod storage;
 mod svids;
+#[cfg(feature = "sabotage")]
+mod testing;
 mod world;
 mod yaml;
 
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let environment = Environment::of_this_process();
     #[cfg(feature = "sabotage")]
-    if let Err(failure) = sabotage::remove_guards(&environment) {
+    if let Err(failure) = testing::sabotage::remove_guards(&environment) {
         output::failure(&failure);
         return failure.exit().into();
     }

@@ -73,9 +73,6 @@ fn lacks(guard: Guard) -> bool {
 }
 
 /// Removes the guards that the environment names.
-///
-/// # Errors
-/// [`Failure`] for a name that no guard has.
 pub(crate) fn remove_guards(environment: &Environment) -> Result<(), Failure> {
     output::note(
         "WARNING: this build can be sabotaged. It is for testing the tests; never use it for anything else.",
