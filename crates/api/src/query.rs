@@ -10,6 +10,8 @@ use http::request::Parts;
 use crate::problem::Failure;
 
 /// The longest value of a parameter.
+/// The longest name of a parameter that an error repeats.
+const NAME_BYTES_MAX: usize = 64;
 const VALUE_BYTES_MAX: usize = 256;
 /// The most entries of one page of a list.
 pub(crate) const LIMIT_MAX: u64 = 200;
@@ -98,10 +100,13 @@ impl Params {
 
     /// Refuses what nobody has taken.
     pub(crate) fn finish(self) -> Result<(), Failure> {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::malformed("the query has a parameter that is unknown here or there twice"))
+        let Some((name, _)) = self.0.first() else { return Ok(()) };
+        // Only a name that one could have meant is repeated.
+        let named = name.len() <= NAME_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic());
+        let which = if named { format!("`{name}`, which") } else { "one that".to_owned() };
+        Err(Failure::malformed(format!(
+            "of the query's parameters, {which} is unknown here or there twice"
+        )))
     }
 }
 

@@ -78,9 +78,6 @@ pub(crate) struct World {
 
 impl World {
     /// Reads everything.
-    ///
-    /// # Errors
-    /// [`Failure`] for the first thing that cannot be used.
     pub(crate) fn load(config: &Config) -> Result<Self, Failure> {
         let directory = directory(config)?;
         let contracts = contracts(config).map_err(refused_contract)?;
@@ -111,9 +108,6 @@ impl World {
 }
 
 /// The contracts of the configured environment; without a folder of them the built-in one, for every tenant of the directory.
-///
-/// # Errors
-/// [`FileProblem`] for the first that cannot be used.
 pub(crate) fn contracts(config: &Config) -> Result<Vec<ContractEntry>, FileProblem> {
     let Some(root) = &config.contracts else { return builtin(config).map(|entry| vec![entry]) };
     let folder = root.join(config.environment.as_str());
@@ -291,18 +285,9 @@ fn directory(config: &Config) -> Result<Directory, Failure> {
 }
 
 /// The policies in a folder.
-///
-/// # Errors
-/// [`Failure`] when it cannot be read or has none.
 pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
     let what = || format!("the policies in `{}` cannot be used", folder.display());
-    let mut astray = Vec::new();
-    find_astray(folder, 0, &mut astray).attempted(what())?;
-    if let Some((path, why)) = astray.into_iter().next() {
-        return Err(Failure::new(what())
-            .because(format!("`{}` would not be read: {why}", path.display()))
-            .try_this("move it into the folder as NAME.cedar, or remove it"));
-    }
+    refuse_astray(folder, &["cedar"], &what())?;
     let paths = files_of(folder, &["cedar"]).attempted(what()).map_err(|failure| {
         failure.try_this("`policies:` in the configuration names the folder; without it the shipped policies are used")
     })?;
@@ -328,10 +313,21 @@ pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
     Ok(BundleSource::new(files))
 }
 
-/// Policies below a folder that [`files_of`] leaves out, each with the reason: no rule that somebody wrote is skipped silently. Names
-/// that begin with two dots are bookkeeping of mounted volumes, whose files are linked into the folder itself.
+/// Checks that [`files_of`] leaves out no file of this kind below the folder: no rule that somebody wrote is skipped silently, and no
+/// case. Names that begin with two dots are bookkeeping of mounted volumes, whose files are linked into the folder itself.
+pub(crate) fn refuse_astray(folder: &Path, extensions: &[&str], what: &str) -> Result<(), Failure> {
+    let mut astray = Vec::new();
+    find_astray(folder, extensions, 0, &mut astray).attempted(what)?;
+    let Some((path, why)) = astray.into_iter().next() else { return Ok(()) };
+    let extension = extensions.first().copied().unwrap_or_default();
+    Err(Failure::new(what)
+        .because(format!("`{}` would not be read: {why}", path.display()))
+        .try_this(format!("move it into the folder as NAME.{extension}, or remove it")))
+}
+
 fn find_astray(
     folder: &Path,
+    extensions: &[&str],
     depth: u32,
     astray: &mut Vec<(PathBuf, &'static str)>,
 ) -> io::Result<()> {
@@ -346,23 +342,24 @@ fn find_astray(
             if depth >= DEPTH_MAX {
                 astray.push((path, "its folders are nested too deeply to be searched"));
             } else {
-                find_astray(&path, depth.saturating_add(1), astray)?;
+                find_astray(&path, extensions, depth.saturating_add(1), astray)?;
             }
             continue;
         }
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let is_policy = name.eq_ignore_ascii_case(".cedar")
-            || extension.is_some_and(|extension| extension.eq_ignore_ascii_case("cedar"));
+        // Of `.cedar`, which has no extension, the name is one.
+        let extension = path.extension().or(path.file_name()).and_then(|name| name.to_str());
+        let extension = extension.map(|name| name.trim_start_matches('.')).unwrap_or_default();
+        let is_meant = extensions.iter().any(|one| one.eq_ignore_ascii_case(extension));
         let why = if depth > 0 {
             "it is in a subfolder"
         } else if name.starts_with('.') {
             "it is hidden"
-        } else if extension != Some("cedar") {
-            "its name does not end in `.cedar`, in lower case"
+        } else if !extensions.contains(&extension) {
+            "its name does not end in lower case"
         } else {
             continue;
         };
-        if is_policy {
+        if is_meant {
             astray.push((path, why));
         }
     }
@@ -371,9 +368,6 @@ fn find_astray(
 }
 
 /// The files of a folder with one of these extensions, in the order of their names.
-///
-/// # Errors
-/// The error of the operating system.
 pub(crate) fn files_of(folder: &Path, extensions: &[&str]) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -24,6 +24,8 @@ use super::batch_views::{BatchCall, CallResult, Reference};
 
 /// The most calls that are kept; the oldest are forgotten first.
 const CALLS_MAX: usize = 1_000;
+/// The most bytes of arguments and results that are kept, unless the newest call alone has more.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
 const NAMESPACES_MAX: usize = 64;
 const NAMESPACE_BYTES_MAX: usize = 64;
 /// What separates a namespace from the tool in it.
@@ -61,7 +63,7 @@ pub struct SessionView {
     pub session_id: RunId,
     /// The adapter of each namespace that the session names.
     pub namespaces: BTreeMap<String, AdapterName>,
-    /// The last 1,000 calls, oldest first.
+    /// The last 1,000 calls, oldest first; fewer where they have more than 4 MiB together.
     pub calls: Vec<SessionCall>,
 }
 
@@ -99,6 +101,8 @@ pub struct SessionResults {
 pub(crate) struct Session {
     pub(crate) namespaces: BTreeMap<String, AdapterName>,
     calls: VecDeque<Kept>,
+    /// What [`Kept::bytes`] of all calls come to.
+    bytes: usize,
 }
 
 /// A call that has ended.
@@ -115,6 +119,11 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    fn bytes(&self) -> usize {
+        let written = serde_json::to_vec(&(&self.args, &self.result));
+        written.map_or(0, |written| written.len())
+    }
+
     fn view(&self) -> SessionCall {
         let made = self.result.result.as_ref();
         SessionCall {
@@ -142,7 +151,7 @@ impl Session {
             let refusal = Refusal::new(ErrorCode::ValidationError, "the namespaces cannot be used");
             return Err(refusal.with_problems(places));
         }
-        Ok(Self { namespaces, calls: VecDeque::new() })
+        Ok(Self { namespaces, ..Self::default() })
     }
 
     /// The call with `namespace::tool` replaced by the name of the tool.
@@ -186,10 +195,20 @@ impl Session {
 
     /// Keeps a call that has ended, in the place of what it had come to before.
     pub(crate) fn keep(&mut self, kept: Kept) {
-        self.calls.retain(|earlier| earlier.key.is_none() || earlier.key != kept.key);
+        let before = kept.key.as_ref().and_then(|key| {
+            self.calls.iter().position(|earlier| earlier.key.as_ref() == Some(key))
+        });
+        self.forget(before);
+        self.bytes = self.bytes.saturating_add(kept.bytes());
         self.calls.push_back(kept);
-        while self.calls.len() > CALLS_MAX {
-            self.calls.pop_front();
+        while self.calls.len() > CALLS_MAX || (self.bytes > BYTES_MAX && self.calls.len() > 1) {
+            self.forget(Some(0));
+        }
+    }
+
+    fn forget(&mut self, at: Option<usize>) {
+        if let Some(gone) = at.and_then(|at| self.calls.remove(at)) {
+            self.bytes = self.bytes.saturating_sub(gone.bytes());
         }
     }
 
@@ -238,4 +257,49 @@ fn told_of(result: &CallResult) -> Value {
 pub(crate) fn conversation(id: &RunId) -> Result<SessionId, Refusal> {
     SessionId::new(id.as_str())
         .map_err(|error| Refusal::new(ErrorCode::ValidationError, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(id: usize, bytes: usize) -> Kept {
+        let result = CallResult {
+            id: id.to_string(),
+            tool: "t".to_owned(),
+            status: ResultStatus::Failed,
+            result: None,
+            error: None,
+            duplicate_of: None,
+            warning: Some("x".repeat(bytes)),
+            exposure: None,
+        };
+        Kept {
+            key: Some(id.to_string()),
+            may_change: false,
+            written: "t".to_owned(),
+            args: Map::new(),
+            result,
+        }
+    }
+
+    #[test]
+    fn the_oldest_calls_are_forgotten_beyond_a_number_and_beyond_a_size() {
+        let ids = |session: &Session| session.calls().map(|call| call.id).collect::<Vec<_>>();
+        let mut session = Session::default();
+        (0..CALLS_MAX + 2).for_each(|id| session.keep(kept(id, 1)));
+        assert_eq!(session.calls.len(), CALLS_MAX);
+        assert_eq!(session.calls().next().map(|call| call.id), Some("2".to_owned()));
+
+        let mut session = Session::default();
+        (0..5).for_each(|id| session.keep(kept(id, BYTES_MAX / 4)));
+        assert_eq!(ids(&session), ["2", "3", "4"]);
+        session.keep(kept(3, 1));
+        assert_eq!(ids(&session), ["2", "4", "3"], "one is kept once, in its last state");
+        session.keep(kept(6, BYTES_MAX / 4));
+        assert_eq!(ids(&session), ["2", "4", "3", "6"], "what was replaced takes no room");
+        session.keep(kept(7, 2 * BYTES_MAX));
+        assert_eq!(ids(&session), ["7"], "the newest is kept whatever its size");
+        assert_eq!(session.bytes, session.calls.iter().map(Kept::bytes).sum::<usize>());
+    }
 }

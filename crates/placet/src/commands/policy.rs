@@ -282,6 +282,7 @@ fn case_files(folder: Option<&Path>) -> Result<Vec<(String, String)>, Failure> {
             .collect());
     };
     let what = || format!("the cases in `{}` cannot be read", folder.display());
+    world::refuse_astray(&folder, &["yaml", "yml"], &what())?;
     let paths = world::files_of(&folder, &["yaml", "yml"]).attempted(what())?;
     if paths.is_empty() {
         return Err(
@@ -375,6 +376,24 @@ mod tests {
             policy(&["test", dir.path().to_str().unwrap()]).is_err(),
             "a bundle without cases tests nothing"
         );
+    }
+
+    #[test]
+    fn a_case_that_would_not_be_run_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let cases = dir.path().join("cases");
+        std::fs::create_dir_all(cases.join("more")).unwrap();
+        let folder = dir.path().to_str().unwrap();
+        std::fs::write(dir.path().join("a.cedar"), "").unwrap();
+        std::fs::write(cases.join("README.md"), "").unwrap();
+        std::fs::write(cases.join("a.yaml"), "cases: []").unwrap();
+        assert!(policy(&["test", folder]).is_ok(), "a folder beside it and another file");
+        for astray in ["more/b.yaml", "b.YAML", ".b.yml"] {
+            std::fs::write(cases.join(astray), "cases: []").unwrap();
+            let failure = policy(&["test", folder]).unwrap_err().to_string();
+            assert!(failure.contains(astray), "{failure}");
+            std::fs::remove_file(cases.join(astray)).unwrap();
+        }
     }
 
     fn explanation(words: &[&str]) -> String {
