@@ -42,13 +42,11 @@ macro_rules! invariants {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Its short name.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $short,)* }
             }
 
             /// What it says, in a line.
-            #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)* }
             }
@@ -122,7 +120,6 @@ pub struct Verdict {
 
 impl Verdict {
     /// Whether every promise was checked and kept.
-    #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.unchecked.is_empty()
     }
@@ -169,7 +166,6 @@ fn shortened(mut events: Vec<String>) -> Vec<String> {
 }
 
 /// Checks a run.
-#[must_use]
 pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
     let world = World::of(events, witness);
     let causes = Causes::of(&world);

@@ -121,7 +121,6 @@ impl Class {
     pub const ALL: [Self; 4] = [Self::Read, Self::Keyed, Self::Queryable, Self::Opaque];
 
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",

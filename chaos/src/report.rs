@@ -209,7 +209,6 @@ impl Report {
     }
 
     /// Whether all is well.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.rounds > 0
             && self.violations.is_empty()
@@ -218,7 +217,6 @@ impl Report {
     }
 
     /// The report as text.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |words: String| {

@@ -26,7 +26,6 @@ pub const LOWERING_POLICY: &str = include_str!("../policies/15-files.cedar");
 const RESULT_BYTES_MAX: u64 = 1_048_576;
 
 /// The reviewed and pinned contract for `environment`, with one directory below `root` for each of `tenants`.
-#[must_use]
 pub fn builtin_contract(
     environment: EnvironmentName,
     tenants: BTreeSet<TenantId>,

@@ -68,7 +68,6 @@ pub struct FilesConnector {
 
 impl FilesConnector {
     /// A connector that resolves relative roots below `data_folder`.
-    #[must_use]
     pub fn new(data_folder: PathBuf, settings: FilesSettings) -> Self {
         Self { data_folder, settings }
     }

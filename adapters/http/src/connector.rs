@@ -33,7 +33,6 @@ pub struct HttpConnector {
 
 impl HttpConnector {
     /// A connector with these settings.
-    #[must_use]
     pub const fn new(settings: HttpSettings) -> Self {
         Self { settings }
     }

@@ -32,7 +32,6 @@ pub use crate::settings::{Endpoint, McpSettings, SecretLookup, SecretVersions, S
 
 /// The confinement that the contract of a child process asks for and that nothing on this machine enforces, as text for people (`which
 /// files it reads and changes`). Empty for other transports, and if everything is enforced.
-#[must_use]
 pub fn not_confined(transport: &TransportFile) -> Vec<&'static str> {
     match transport {
         TransportFile::McpStdio { process, .. } => stdio::sandbox::gaps(process),
@@ -79,7 +78,6 @@ pub struct McpConnector {
 
 impl McpConnector {
     /// A connector with these settings.
-    #[must_use]
     pub fn new(settings: McpSettings) -> Self {
         Self { settings: Arc::new(settings) }
     }

@@ -36,7 +36,6 @@ pub struct SecretVersions {
 
 impl SecretVersions {
     /// The version to try when a server has refused `used`: the newest, if it is a different one by now, else the previous one.
-    #[must_use]
     pub fn other_than(self, used: &SecretString) -> Option<SecretString> {
         let is_other = |one: &SecretString| one.expose_secret() != used.expose_secret();
         Some(self.newest).into_iter().chain(self.previous).find(is_other)

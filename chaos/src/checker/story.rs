@@ -41,7 +41,6 @@ impl fmt::Display for KeyId {
 
 impl KeyId {
     /// The key of a request; `None` for a read.
-    #[must_use]
     pub fn of(sent: &Sent) -> Option<Self> {
         Some(Self {
             tenant: sent.tenant.clone(),
@@ -53,7 +52,6 @@ impl KeyId {
     }
 
     /// The key of a record.
-    #[must_use]
     pub fn of_record(image: &RecordImage) -> Self {
         Self {
             tenant: image.tenant.clone(),

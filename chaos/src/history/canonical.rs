@@ -7,7 +7,6 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// The fingerprint of a value: `sha256:` and 64 hex digits.
-#[must_use]
 pub fn fingerprint(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);

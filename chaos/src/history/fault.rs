@@ -15,13 +15,11 @@ macro_rules! faults {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Its number, such as `F4`.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
             /// What it is, in a line.
-            #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)* }
             }

@@ -77,7 +77,6 @@ impl Recorder {
     }
 
     /// How many events there are.
-    #[must_use]
     pub fn events(&self) -> u64 {
         self.inner.lock().events
     }

@@ -8,7 +8,6 @@ use super::request::{Answer, Reply, leaks, of_problem, text};
 
 impl Reply {
     /// Reads an answer of `/v1/runs/{id}/batches`. Anything else, such as a problem document, is read as for other endpoints.
-    #[must_use]
     pub fn read_in_batch(
         request: u64,
         status: u16,

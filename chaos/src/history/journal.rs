@@ -69,7 +69,6 @@ pub enum RecordChange {
 
 impl RecordChange {
     /// The record.
-    #[must_use]
     pub fn record_id(&self) -> &str {
         match self {
             Self::Put(image) => &image.record_id,
@@ -78,7 +77,6 @@ impl RecordChange {
     }
 
     /// Its revision.
-    #[must_use]
     pub const fn rev(&self) -> u64 {
         match self {
             Self::Put(image) => image.rev,

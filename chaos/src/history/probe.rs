@@ -127,7 +127,6 @@ pub struct RecordRow {
 
 impl RecordRow {
     /// Reads a record of `GET /v1/ledger`.
-    #[must_use]
     pub fn read(document: &Value) -> Option<Self> {
         let text = |name: &str| document.get(name)?.as_str().map(str::to_owned);
         Some(Self {

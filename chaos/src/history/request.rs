@@ -85,7 +85,6 @@ pub enum Why {
 
 impl Why {
     /// Whether it is another copy of a call that was sent before.
-    #[must_use]
     pub const fn is_duplicate(self) -> bool {
         !matches!(self, Self::New | Self::OtherPrincipal | Self::Poll)
     }
@@ -193,7 +192,6 @@ const OF_THE_ANSWER: [&str; 3] = ["replayed", "trace_context", "trace_id"];
 
 impl Reply {
     /// Reads an answer. `secrets` are the names and texts that must not occur in it.
-    #[must_use]
     pub fn read(request: u64, status: u16, body: &[u8], secrets: &[(String, String)]) -> Self {
         let document: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let error = document.get("error").unwrap_or(&document);
@@ -262,7 +260,6 @@ pub(super) fn of_problem(status: u16, code: Option<&str>, document: &Value) -> A
 }
 
 /// The names of the secrets in `bytes`.
-#[must_use]
 pub fn leaks(bytes: &[u8], secrets: &[(String, String)]) -> Vec<String> {
     let holds = |secret: &str| {
         !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret.as_bytes())

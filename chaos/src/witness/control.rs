@@ -106,7 +106,6 @@ pub enum Manner {
 
 impl Manner {
     /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Slow { .. } => "slow",

@@ -9,7 +9,6 @@ use super::log::{Line, Seen};
 use placet_testkit::moment::Moment;
 
 /// The tools of these effects, one for each.
-#[must_use]
 pub fn after_not_found(lines: &[Line]) -> Vec<String> {
     let mut denied: HashMap<&str, Moment> = HashMap::new();
     let mut late = Vec::new();

@@ -72,20 +72,17 @@ pub struct Terms {
 }
 
 /// The tool with this name, either the witness's own or the wire name `adapter__tool`.
-#[must_use]
 pub fn tool(name: &str) -> Option<&'static Tool> {
     let plain = name.rsplit_once("__").map_or(name, |(_, plain)| plain);
     TOOLS.iter().find(|tool| tool.name == plain)
 }
 
 /// The class of a tool.
-#[must_use]
 pub fn class_of(name: &str) -> Option<Class> {
     tool(name).map(|tool| tool.class)
 }
 
 /// Whether people have to agree to a call of the tool.
-#[must_use]
 pub fn needs_approval(name: &str) -> bool {
     tool(name).is_some_and(|tool| tool.needs_approval)
 }

@@ -93,13 +93,11 @@ pub struct SessionLease(Option<Box<dyn Any + Send + Sync>>);
 
 impl SessionLease {
     /// A lease that holds `what`.
-    #[must_use]
     pub fn holding(what: impl Any + Send + Sync) -> Self {
         Self(Some(Box::new(what)))
     }
 
     /// Its content, if it is a `T`; `None` if nothing was prepared, or by another kind of adapter.
-    #[must_use]
     pub fn into_held<T: Any>(self) -> Option<T> {
         self.0?.downcast().ok().map(|held| *held)
     }
@@ -171,7 +169,6 @@ pub struct Credential {
 
 impl Credential {
     /// Whether it has expired at `now`.
-    #[must_use]
     pub fn is_over_at(&self, now: Instant) -> bool {
         self.ends.is_some_and(|ends| now >= ends)
     }
@@ -195,7 +192,6 @@ pub struct SessionOwner {
 impl SessionOwner {
     /// For calls whose credential is the same for everybody in a tenant: a secret of the configuration, by its name and the mark of the
     /// version sent, or none. A server may continue as the creator of a session: a rotated secret must not stay that creator.
-    #[must_use]
     pub fn shared(tenant: &TenantId, secret: Option<(&str, Option<Digest>)>) -> Self {
         let builder = DigestBuilder::new("placet.session.shared.v1");
         let builder = builder.field("tenant", tenant.as_str().as_bytes());
@@ -207,7 +203,6 @@ impl SessionOwner {
     }
 
     /// Of calls whose credential is minted; `holder` stands for everything that it depends on but the tokens it was exchanged for.
-    #[must_use]
     pub fn minted(tenant: &TenantId, holder: Digest) -> Self {
         let builder = DigestBuilder::new("placet.session.minted.v1");
         let who = builder.field("holder", holder.as_bytes()).finish();
@@ -215,14 +210,12 @@ impl SessionOwner {
     }
 
     /// For calls without a tenant: an operator rehearses a contract.
-    #[must_use]
     pub fn rehearsal() -> Self {
         let who = DigestBuilder::new("placet.session.rehearsal.v1").finish();
         Self { who, tenant: None }
     }
 
     /// In which tenant, so that one tenant's sessions do not push out another's.
-    #[must_use]
     pub const fn tenant(&self) -> Option<Digest> {
         self.tenant
     }

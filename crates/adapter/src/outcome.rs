@@ -39,7 +39,6 @@ impl Outcome {
     }
 
     /// Why the call was not executed, if it was not; for outcomes that have gone through [`Self::under`].
-    #[must_use]
     pub const fn not_executed(&self) -> Option<&AdapterError> {
         match self {
             Self::NotExecuted(error) | Self::Rejected(Rejection { error, .. }) => Some(error),
@@ -128,13 +127,11 @@ impl AdapterError {
 const REASON_BYTES_MAX: usize = 600;
 
 /// A reason, short enough for a log and a record; see [`AdapterError::shortened`].
-#[must_use]
 pub fn shortened(reason: String) -> String {
     cut(reason, REASON_BYTES_MAX)
 }
 
 /// At most the first `bytes_max` bytes of a text, with a mark if it is cut.
-#[must_use]
 pub fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));

@@ -47,7 +47,6 @@ impl fmt::Debug for Scrub {
 
 impl Scrub {
     /// A scrub for these values.
-    #[must_use]
     pub fn of<'a>(values: impl IntoIterator<Item = &'a SecretString>) -> Self {
         let mut parts: Vec<&str> = Vec::new();
         for value in values {
@@ -61,7 +60,6 @@ impl Scrub {
 
     /// A scrub that also searches for these tokens. It shares this one's values without preparing them again. The end of a token is
     /// enough to find it; the whole word is removed.
-    #[must_use]
     pub fn and_tokens<'a>(&self, tokens: impl IntoIterator<Item = &'a SecretString>) -> Self {
         let tokens = tokens.into_iter().map(|token| token.expose_secret());
         let tokens = tokens.filter(|token| token.len() >= BYTES_MIN);
@@ -83,13 +81,11 @@ impl Scrub {
     }
 
     /// Whether it has no values.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.finders.is_empty()
     }
 
     /// The text without the secrets in it.
-    #[must_use]
     pub fn text(&self, text: String) -> String {
         match self.found(&text) {
             Some(spans) if spans.is_empty() => text,
@@ -99,13 +95,11 @@ impl Scrub {
     }
 
     /// How many bytes of a text are needed so that the secrets that begin in its first `bytes_max` bytes are whole.
-    #[must_use]
     pub fn bytes_needed(&self, bytes_max: usize) -> usize {
         bytes_max.saturating_add(self.longest.saturating_mul(BYTES_PER_BYTE_MAX))
     }
 
     /// The first `bytes_max` bytes of the text without the secrets that begin there, also where they go on behind it.
-    #[must_use]
     pub fn beginning(&self, text: &str, bytes_max: usize) -> String {
         match self.found(text) {
             Some(spans) => without(text, &spans, bytes_max),
@@ -114,7 +108,6 @@ impl Scrub {
     }
 
     /// A document without the secrets in its texts and names.
-    #[must_use]
     pub fn value(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(text)),
@@ -135,7 +128,6 @@ impl Scrub {
     }
 
     /// An answer without them.
-    #[must_use]
     pub fn answer(&self, answer: Answer) -> Answer {
         if self.is_empty() {
             return answer;
@@ -153,7 +145,6 @@ impl Scrub {
     }
 
     /// An error without them.
-    #[must_use]
     pub fn error(&self, error: AdapterError) -> AdapterError {
         error.map_text(|text| self.text(text))
     }

@@ -145,7 +145,6 @@ pub struct AboutDocument {
 
 impl AboutDocument {
     /// The same for everybody.
-    #[must_use]
     pub fn of_this_service() -> Self {
         Self {
             service: "placet".to_owned(),

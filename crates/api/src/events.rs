@@ -136,7 +136,6 @@ pub fn news(
 }
 
 /// The event's name. `behind` tells the reader to reload everything.
-#[must_use]
 pub const fn name_of(news: Option<&ApprovalEvent>) -> &'static str {
     if news.is_some() { "approvals" } else { "behind" }
 }

@@ -133,7 +133,6 @@ impl Bound {
     }
 
     /// Whether callers have to speak TLS.
-    #[must_use]
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
@@ -160,13 +159,11 @@ impl Bound {
     }
 
     /// Where callers connect.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.main.address
     }
 
     /// The address of `/healthz`, `/readyz` and `/metrics`.
-    #[must_use]
     pub fn admin_address(&self) -> SocketAddr {
         self.admin.address
     }

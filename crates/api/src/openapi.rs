@@ -67,7 +67,6 @@ fn openapi() -> OpenApi {
 }
 
 /// The document as JSON, its members in alphabetical order, so that it is the same in every build.
-#[must_use]
 pub fn openapi_json() -> String {
     // The document has only string keys and integers: serializing it cannot fail.
     let mut document = serde_json::to_value(openapi()).unwrap_or_default();

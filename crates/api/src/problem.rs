@@ -96,7 +96,6 @@ struct Parts {
 
 impl Failure {
     /// A refusal with the status of its code.
-    #[must_use]
     pub fn new(refusal: Refusal) -> Self {
         let status = StatusCode::from_u16(refusal.code.http_status())
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -104,13 +103,11 @@ impl Failure {
     }
 
     /// A path that does not exist.
-    #[must_use]
     pub fn unknown_route() -> Self {
         Self::new(Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json"))
     }
 
     /// A refusal for which HTTP has a more exact status than that of its code.
-    #[must_use]
     pub fn with_status(refusal: Refusal, status: StatusCode) -> Self {
         let document = ProblemDocument::of_refusal(&refusal, status);
         let Refusal { detail, scopes_needed, .. } = refusal;
@@ -149,7 +146,6 @@ impl Failure {
     }
 
     /// What every call, approval and record that the caller may not see is answered with, and every malformed id.
-    #[must_use]
     pub fn unknown() -> Self {
         Self::new(Refusal::new(ErrorCode::NotFound, "there is nothing of this id that you may see"))
     }
@@ -165,7 +161,6 @@ impl Failure {
     }
 
     /// An internal fault. What the request did until then is unknown here.
-    #[must_use]
     pub fn internal(detail: &str) -> Self {
         Self::new(
             Refusal::new(ErrorCode::Internal, "the service failed to handle the request")
@@ -175,7 +170,6 @@ impl Failure {
     }
 
     /// The document.
-    #[must_use]
     pub fn document(&self) -> &ProblemDocument {
         &self.0.document
     }

@@ -54,7 +54,6 @@ pub(crate) fn of_escalation(approval: &ApprovalRecord) -> AuditEvent {
 }
 
 /// An event of something else that the caller does.
-#[must_use]
 pub fn of_caller(kind: AuditKind, caller: &VerifiedCaller) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
     event.tenant = Some(caller.tenant().clone());

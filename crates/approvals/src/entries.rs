@@ -103,7 +103,6 @@ impl Approvals {
     }
 
     /// The freezes and lockdowns of the caller's tenant that are in force.
-    #[must_use]
     pub fn freezes(&self, caller: &VerifiedCaller) -> Vec<FreezeView> {
         freezes_in_force(self, caller, None)
     }

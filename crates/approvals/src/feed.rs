@@ -22,7 +22,6 @@ use crate::{
 
 impl Approvals {
     /// The events that the caller may see, from now on.
-    #[must_use]
     pub fn listen(self: &Arc<Self>, caller: &VerifiedCaller) -> EventFeed {
         let (service, caller) = (Arc::clone(self), caller.clone());
         EventFeed { news: service.events.subscribe(), next: None, service, caller }
@@ -61,7 +60,6 @@ impl EventFeed {
     }
 
     /// Whether no more events will come, because the engine stops.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.service.node.is_stopping()
     }

@@ -20,7 +20,6 @@ pub struct Node {
 
 impl Node {
     /// What keeps it from executing calls.
-    #[must_use]
     pub const fn health(&self) -> &NodeHealth {
         &self.health
     }
@@ -31,7 +30,6 @@ impl Node {
     }
 
     /// Whether no more calls are sent. Those in flight run to their end.
-    #[must_use]
     pub fn is_ending(&self) -> bool {
         self.ending.is_cancelled()
     }
@@ -47,7 +45,6 @@ impl Node {
     }
 
     /// Whether background work has to end.
-    #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
@@ -71,7 +68,6 @@ impl Node {
     }
 
     /// Why the process must end, if it must.
-    #[must_use]
     pub fn cause_of_death(&self) -> Option<String> {
         self.fatal.borrow().clone()
     }
@@ -125,7 +121,6 @@ impl NodeHealth {
     }
 
     /// Whether the ledger could not be reached when it was last tried.
-    #[must_use]
     pub fn is_ledger_lost(&self) -> bool {
         self.lock().ledger.is_some()
     }
@@ -147,13 +142,11 @@ impl NodeHealth {
     }
 
     /// The epoch of policies that another node activated and this one does not have.
-    #[must_use]
     pub fn foreign_epoch(&self) -> Option<u64> {
         self.lock().policies
     }
 
     /// The refusal while this node cannot decide calls.
-    #[must_use]
     pub fn cannot_decide(&self) -> Option<Refusal> {
         self.lock().policies.map(|epoch| {
             Refusal::new(
@@ -166,7 +159,6 @@ impl NodeHealth {
     }
 
     /// The reasons, in readable form.
-    #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let reasons = self.lock();
         let ledger =

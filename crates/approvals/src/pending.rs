@@ -173,7 +173,6 @@ impl PendingIndex {
     }
 
     /// The approvals for which something is due at `now`, at most `limit`. Returned again after a while, unless they have moved by then.
-    #[must_use]
     pub fn due(&self, now: Timestamp, limit: usize) -> Vec<ApprovalId> {
         let mut inner = self.lock();
         let Inner { rows, due, .. } = &mut *inner;
@@ -193,7 +192,6 @@ impl PendingIndex {
 
     /// Reserves a place for one more held call of an agent; `None` if it has `most` already. Calls held on other nodes count once they are
     /// known here.
-    #[must_use]
     pub fn place_for(
         &self,
         tenant: &TenantId,
@@ -211,7 +209,6 @@ impl PendingIndex {
     }
 
     /// How many approvals are pending.
-    #[must_use]
     pub fn pending(&self) -> usize {
         self.lock().pending
     }
@@ -223,7 +220,6 @@ impl PendingIndex {
     }
 
     /// Marks these as seen, and returns those that are unknown or outdated here.
-    #[must_use]
     pub fn moved_of(&self, marks: &[ApprovalMark]) -> Vec<ApprovalId> {
         let mut inner = self.lock();
         let Inner { rows, by_id, over, sweep, .. } = &mut *inner;
@@ -240,7 +236,6 @@ impl PendingIndex {
     }
 
     /// Those that the sweep has not seen: they moved without this process. At most `limit`.
-    #[must_use]
     pub fn unseen(&self, limit: usize) -> Vec<ApprovalId> {
         let inner = self.lock();
         let stale = inner.rows.values().filter(|row| row.sweep != inner.sweep);
@@ -256,7 +251,6 @@ impl PendingIndex {
     }
 
     /// The approvals of a capability, of all tenants.
-    #[must_use]
     pub fn of_capability(&self, capability: &CapabilityId) -> Vec<ApprovalId> {
         let inner = self.lock();
         let of = inner.rows.values().filter(|row| row.capability == *capability);
@@ -264,7 +258,6 @@ impl PendingIndex {
     }
 
     /// The capabilities that held calls wait for.
-    #[must_use]
     pub fn capabilities(&self) -> BTreeSet<CapabilityId> {
         self.lock().rows.values().map(|row| row.capability.clone()).collect()
     }

@@ -162,7 +162,6 @@ fn event_of(
 }
 
 /// Why an approval cannot go back to its approvers under another requirement.
-#[must_use]
 pub fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
     // External approvers were shown whom it asked and why; if that changes, they must be asked again.
     if !now.external_tenants().is_empty() || !approval.external_tenants.is_empty() {

@@ -12,7 +12,6 @@ use placet_types::{
 const REASON_BYTES_MAX: usize = 2_000;
 
 /// The token was revoked for its subject.
-#[must_use]
 pub fn revoked() -> Refusal {
     Refusal::new(
         ErrorCode::CredentialExpired,

@@ -65,7 +65,6 @@ pub(crate) struct Capacity {
 }
 
 /// A person acting directly; an agent with a delegation is not one.
-#[must_use]
 pub fn is_person(caller: &VerifiedCaller) -> bool {
     caller.actor.kind() == PrincipalKind::User && caller.delegation.is_none()
 }
@@ -109,7 +108,6 @@ pub(crate) fn viewer(service: &Approvals, caller: &VerifiedCaller) -> Viewer {
 }
 
 /// Whether the caller is a person who sees every approval and decision of their tenant.
-#[must_use]
 pub fn is_auditor(service: &Approvals, caller: &VerifiedCaller) -> bool {
     is_person(caller) && sees_all(&groups_of(service, caller))
 }
@@ -380,7 +378,6 @@ pub(crate) fn why_not(
 }
 
 /// Whether the caller is an operator: an active person in the operators' group.
-#[must_use]
 pub fn is_operator(service: &Approvals, caller: &VerifiedCaller) -> bool {
     if !is_person(caller) {
         return false;

@@ -70,7 +70,6 @@ pub struct Open {
 
 impl EffectiveRules {
     /// The entries as last read.
-    #[must_use]
     pub fn open(&self) -> Arc<Open> {
         self.open.load_full()
     }
@@ -81,7 +80,6 @@ impl EffectiveRules {
     }
 
     /// The entries to decide a call by, and the restriction version that they include at least.
-    #[must_use]
     pub fn basis(&self) -> (Arc<Open>, u64) {
         // In this order: entries that are read later include every restriction counted earlier.
         let rev = self.observed.load(Ordering::Acquire);
@@ -187,13 +185,11 @@ impl Open {
     }
 
     /// Whether a lockdown is in force for calls of this adapter.
-    #[must_use]
     pub fn is_locked_down(&self, tenant: &TenantId, adapter: &AdapterName, now: Timestamp) -> bool {
         self.freezes(tenant, adapter, now).any(|freeze| freeze.lockdown)
     }
 
     /// Whether a lockdown of every adapter is in force, in any tenant.
-    #[must_use]
     pub fn has_lockdown(&self, now: Timestamp) -> bool {
         let in_force = self.all().filter(|entry| entry.is_in_force(now));
         let mut freezes = in_force.filter_map(|entry| freeze_of(entry));
@@ -201,7 +197,6 @@ impl Open {
     }
 
     /// Which freezes are in force, in all tenants.
-    #[must_use]
     pub fn freezes_in_force(&self, now: Timestamp) -> BTreeSet<DirectiveId> {
         let is_in_force =
             |entry: &&Arc<Directive>| freeze_of(entry).is_some() && entry.is_in_force(now);
@@ -209,7 +204,6 @@ impl Open {
     }
 
     /// The next time at which these calls are restricted further: a freeze, or a revocation, that begins later.
-    #[must_use]
     pub fn stricter_at(
         &self,
         tenant: &TenantId,
@@ -225,7 +219,6 @@ impl Open {
     }
 
     /// The break-glass record that a call may run under: the one that lasts longest.
-    #[must_use]
     pub fn broken(
         &self,
         chain: &PrincipalChain,
@@ -242,7 +235,6 @@ impl Open {
     }
 
     /// The standing grants that cover a call, those that expire first in front.
-    #[must_use]
     pub fn grants(
         &self,
         chain: &PrincipalChain,

@@ -119,7 +119,6 @@ impl fmt::Debug for Approvals {
 
 impl Approvals {
     /// A service for these calls, which has read nothing yet.
-    #[must_use]
     pub fn new(parts: ApprovalParts, calls: Weak<dyn Calls>) -> Self {
         Self {
             settings: parts.settings,
@@ -143,7 +142,6 @@ impl Approvals {
     }
 
     /// The active policies.
-    #[must_use]
     pub fn policies(&self) -> Arc<Policies> {
         self.policies.load_full()
     }
@@ -216,7 +214,6 @@ impl Approvals {
     }
 
     /// Whether all pending approvals have been read.
-    #[must_use]
     pub fn is_read(&self) -> bool {
         self.is_read.load(Ordering::SeqCst)
     }

@@ -119,21 +119,18 @@ pub struct ApprovalDetail {
 
 impl ApprovalDetail {
     /// The arguments as they would run, masked; null where they are not shown at all.
-    #[must_use]
     pub fn preview(&self) -> &Value {
         let own = self.proposal.as_ref().map(|proposal| &proposal.evidence.preview);
         own.or(self.part.as_ref().map(|part| &part.preview)).unwrap_or(&Value::Null)
     }
 
     /// Where [`Self::preview`] is masked, as JSON Pointers (RFC 6901).
-    #[must_use]
     pub fn preview_masked(&self) -> BTreeSet<String> {
         let own = self.proposal.as_ref().map(|proposal| &proposal.evidence.preview_masked);
         own.or(self.part.as_ref().map(|part| &part.preview_masked)).cloned().unwrap_or_default()
     }
 
     /// What the operation does, as its contract says.
-    #[must_use]
     pub fn description(&self) -> &str {
         let own = self.proposal.as_ref().map(|proposal| proposal.evidence.description.as_str());
         own.or(self.part.as_ref().map(|part| part.description.as_str())).unwrap_or_default()

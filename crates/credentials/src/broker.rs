@@ -96,7 +96,6 @@ impl fmt::Debug for Broker {
 }
 
 /// The limits for the egress client of a broker.
-#[must_use]
 pub fn egress_limits() -> Limits {
     Limits {
         request_timeout_ms: 10_000,
@@ -244,13 +243,11 @@ impl Broker {
     }
 
     /// Whether this authority is revoked.
-    #[must_use]
     pub fn is_revoked(&self, tenant: &TenantId, bearer: Bearer<'_>) -> bool {
         self.inner.revocations.hit(tenant, bearer)
     }
 
     /// Whether a token of this caller is revoked.
-    #[must_use]
     pub fn is_caller_revoked(&self, caller: &VerifiedCaller) -> bool {
         std::iter::once(&caller.actor).chain(&caller.delegation).any(|token| {
             token.subjects().any(|subject| {
@@ -261,7 +258,6 @@ impl Broker {
     }
 
     /// Whether the tokens of a call are revoked.
-    #[must_use]
     pub fn are_revoked(&self, tenant: &TenantId, tokens: &CallTokens) -> bool {
         std::iter::once(&tokens.subject)
             .chain(&tokens.actor)
@@ -298,7 +294,6 @@ impl Broker {
     }
 
     /// The counters so far.
-    #[must_use]
     pub fn counts(&self) -> CredentialCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let inner = &self.inner;

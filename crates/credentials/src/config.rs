@@ -69,13 +69,11 @@ pub enum ClientAuth {
 
 impl ClientAuth {
     /// Whether it has a token that names us, which can name us as acting too.
-    #[must_use]
     pub const fn names_us(&self) -> bool {
         matches!(self, Self::PrivateKeyJwt { .. } | Self::SpiffeJwt { .. })
     }
 
     /// The name of the secret that it needs, if it needs one.
-    #[must_use]
     pub fn secret(&self) -> Option<&str> {
         match self {
             Self::PrivateKeyJwt { key: name, .. }

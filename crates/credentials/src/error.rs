@@ -206,19 +206,16 @@ impl BrokerError {
     }
 
     /// What has to change before the same call can have a credential.
-    #[must_use]
     pub const fn remedy(&self) -> Remedy {
         self.meaning().remedy
     }
 
     /// The message to the operator who has to fix it; `None` where it is not theirs to fix.
-    #[must_use]
     pub const fn for_operators(&self) -> Option<&'static str> {
         self.meaning().fault
     }
 
     /// The refusal of the call.
-    #[must_use]
     pub fn refusal(&self) -> Refusal {
         let Meaning { code, message, .. } = self.meaning();
         let refusal = Refusal::new(code, message).with_detail(self);

@@ -109,44 +109,37 @@ impl Grant {
     }
 
     /// The only origin it may be sent to.
-    #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
     /// When it expires.
-    #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.minted.expires_at
     }
 
     /// Until when its target may take it, which is later than we use it; absent: nobody says so.
-    #[must_use]
     pub fn good_until(&self) -> Option<Timestamp> {
         self.minted.good_until
     }
 
     /// What the record of the call says of it.
-    #[must_use]
     pub fn used(&self) -> CredentialUse {
         CredentialUse { reused: self.reused, ..self.minted.used.clone() }
     }
 
     /// Whether the service left out the token's type, as its configuration allows. True only for the call that it was minted for.
-    #[must_use]
     pub fn is_untyped(&self) -> bool {
         self.minted.untyped && !self.reused
     }
 
     /// Whom it speaks for, at which target and for what: of tenant, subject, actor, service, target, scopes and contract, and not of the
     /// tokens that it was exchanged for.
-    #[must_use]
     pub fn holder(&self) -> Digest {
         self.holder
     }
 
     /// By what it is dropped from the cache when its target refuses it.
-    #[must_use]
     pub fn key(&self) -> Digest {
         self.key
     }

@@ -60,7 +60,6 @@ pub(crate) enum Naming {
 
 impl AddressClass {
     /// Classifies an address. An IPv4-mapped IPv6 address has the class of the IPv4 address in it.
-    #[must_use]
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => class_of_v4(address),

@@ -31,7 +31,6 @@ pub fn read_bounded(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u
 }
 
 /// A digest of the file's content, to notice changes. `None` where it cannot be read.
-#[must_use]
 pub fn file_digest(path: &Path, bytes_max: usize) -> Option<Digest> {
     read_bounded(path, bytes_max).ok().map(|bytes| Digest::of(&bytes))
 }

@@ -167,7 +167,6 @@ impl EgressClient {
     }
 
     /// A connector for SDKs that speak HTTP/2 themselves. It has the same policy, limits and roots.
-    #[must_use]
     pub fn connector(&self) -> EgressConnector {
         let dialling = Arc::clone(&self.dialling);
         EgressConnector { dialling, tls: Arc::clone(&self.http2_tls), protocol: Protocol::Http2 }

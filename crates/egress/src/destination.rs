@@ -22,7 +22,6 @@ pub enum Scheme {
 
 impl Scheme {
     /// The scheme as it is written in a URL.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -116,7 +115,6 @@ pub struct EgressPolicy {
 
 impl EgressPolicy {
     /// A policy that permits exactly these destinations. An empty list permits nothing.
-    #[must_use]
     pub fn new(destinations: Vec<Destination>) -> Self {
         Self { destinations, own_listeners: Vec::new() }
     }

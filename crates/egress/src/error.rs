@@ -176,7 +176,6 @@ impl EgressError {
     /// Whether it is certain that no byte of the request was written to a connection.
     ///
     /// `true` is a pre-effect failure. `false` means the outcome at the peer is unknown to this crate.
-    #[must_use]
     pub fn nothing_was_sent(&self) -> bool {
         match self {
             Self::UrlUnusable { .. }

@@ -26,19 +26,16 @@ pub enum Answer {
 
 impl Answer {
     /// Whether the answer is final.
-    #[must_use]
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Finished(_) | Self::Refused(_))
     }
 
     /// The call.
-    #[must_use]
     pub fn call_id(&self) -> &ToolCallId {
         &self.envelope().tool_call_id
     }
 
     /// What its caller gets (TM-03).
-    #[must_use]
     pub fn envelope(&self) -> &ToolResultEnvelope {
         match self {
             Self::InProgress(result) | Self::Finished(result) => result,
@@ -48,7 +45,6 @@ impl Answer {
     }
 
     /// Whether somebody who got `before` learns nothing new from this.
-    #[must_use]
     pub fn is_repeated(&self, before: &Self) -> bool {
         match (self, before) {
             (Self::InProgress(_), Self::InProgress(_)) => true,

@@ -35,7 +35,6 @@ pub enum Attempt {
 
 impl Attempt {
     /// What a caller tried with a document that a lax parser would have accepted.
-    #[must_use]
     pub fn of(document: &Result<Value, JsonError>) -> Option<Self> {
         match document.as_ref().map_err(JsonError::fault) {
             Ok(Value::Array(_)) => Some(Self::Batch),

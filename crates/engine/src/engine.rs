@@ -184,7 +184,6 @@ impl Engine {
     }
 
     /// The approval service of this node.
-    #[must_use]
     pub fn approvals(&self) -> &Arc<Approvals> {
         &self.context.approvals
     }
@@ -277,7 +276,6 @@ impl Engine {
     }
 
     /// The tools that the caller may be able to call in some circumstances.
-    #[must_use]
     pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
         queries::tools(&self.context, caller)
     }
@@ -294,13 +292,11 @@ impl Engine {
     }
 
     /// The resources, prompts and completions of servers that the caller may be able to use, each by its capability.
-    #[must_use]
     pub fn features(&self, caller: &VerifiedCaller) -> Vec<FeatureView> {
         queries::features(&self.context, caller)
     }
 
     /// Whether `tool` names a feature of a server that is not a tool; says nothing about who may call it.
-    #[must_use]
     pub fn is_feature(&self, caller: &VerifiedCaller, tool: &str) -> bool {
         queries::is_feature(&self.context, caller, tool)
     }
@@ -317,13 +313,11 @@ impl Engine {
     }
 
     /// Notifies when callers' tools may have changed: with the policies, contracts and directory. Nothing else changes them.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.context.current.changes()
     }
 
     /// Whether a tool in the caller's surface declares an output schema; copies nothing of the surface.
-    #[must_use]
     pub fn declares_output(&self, caller: &VerifiedCaller, tool: &str) -> bool {
         queries::declares_output(&self.context, caller, tool)
     }
@@ -404,7 +398,6 @@ impl Engine {
     }
 
     /// The metrics.
-    #[must_use]
     pub fn metrics(&self) -> &Metrics {
         self.context.metrics.metrics()
     }

@@ -35,19 +35,16 @@ impl Ticket {
     }
 
     /// The call; for a duplicate of a held call, the held one.
-    #[must_use]
     pub const fn call_id(&self) -> &ToolCallId {
         &self.call_id
     }
 
     /// Its current state.
-    #[must_use]
     pub fn current(&self) -> Answer {
         self.told(self.progress.borrow().clone())
     }
 
     /// Its progress, as its adapter reports it; `None` where the call is not in flight on this node.
-    #[must_use]
     pub fn steps(&self) -> Option<watch::Receiver<Steps>> {
         self.outcomes.registry.steps(&self.call_id)
     }

@@ -59,7 +59,6 @@ pub struct FeatureView {
 
 impl ToolView {
     /// The tool that a contract describes, with the alias that it allows where it has that.
-    #[must_use]
     pub fn of(capability: &Capability, is_aliased: bool) -> Self {
         let alias = capability.alias.as_ref().filter(|_| is_aliased);
         Self {

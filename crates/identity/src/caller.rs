@@ -66,7 +66,6 @@ impl VerifiedCaller {
     }
 
     /// The chain that policies, keys and digests refer to.
-    #[must_use]
     pub fn chain(&self) -> PrincipalChain {
         PrincipalChain {
             actor: self.actor.principal.clone(),
@@ -76,7 +75,6 @@ impl VerifiedCaller {
     }
 
     /// How both proved who they are.
-    #[must_use]
     pub fn proof(&self) -> CallerProof {
         CallerProof {
             attested: self.actor.attests_workload(),
@@ -86,13 +84,11 @@ impl VerifiedCaller {
     }
 
     /// The tenant of both.
-    #[must_use]
     pub fn tenant(&self) -> &TenantId {
         self.actor.tenant()
     }
 
     /// The audiences of each token that is for several services, for the record.
-    #[must_use]
     pub fn several_audiences(&self) -> TokenAudiences {
         let tokens = std::iter::once(&self.actor).chain(&self.delegation);
         let mut several = TokenAudiences::new();
@@ -104,7 +100,6 @@ impl VerifiedCaller {
     }
 
     /// When the first of the two tokens expires.
-    #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         let delegation = self.delegation.as_ref().map(VerifiedToken::expires_at);
         delegation.map_or(self.actor.expires_at, |at| at.min(self.actor.expires_at))

@@ -67,7 +67,6 @@ impl fmt::Debug for ClientCertificate {
 
 impl ClientCertificate {
     /// The chain of a finished handshake, the peer's own certificate first. None where the peer showed none.
-    #[must_use]
     pub fn of_handshake(chain: &[CertificateDer<'_>]) -> Option<Self> {
         chain.first()?;
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
@@ -75,7 +74,6 @@ impl ClientCertificate {
     }
 
     /// The SHA-256 of the certificate, as tokens that are bound to it say it (`x5t#S256`, RFC 8705).
-    #[must_use]
     pub fn thumbprint(&self) -> String {
         let own = self.chain.first().map(|own| Digest::of(own.as_ref()));
         own.map(|digest| URL_SAFE_NO_PAD.encode(digest.as_bytes())).unwrap_or_default()
@@ -156,13 +154,11 @@ impl ClientAuthorities {
     }
 
     /// The verifier for handshakes: a certificate is optional, and must then be from one of the authorities.
-    #[must_use]
     pub fn handshake_verifier(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.inner.loaded.load().any)
     }
 
     /// Incremented by each reload that changed something: anyone who holds a handshake verifier then fetches a new one.
-    #[must_use]
     pub fn generation(&self) -> u64 {
         self.inner.generation.load(Ordering::Acquire)
     }

@@ -77,7 +77,6 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// The algorithm of this name in a token's header (RFC 7518, RFC 8037); `none` and the symmetric ones have no entry.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::deserialize(StrDeserializer::<de::value::Error>::new(name)).ok()
     }
@@ -224,7 +223,6 @@ fn default_principal_claim() -> String {
 
 impl IssuerConfig {
     /// An issuer with the defaults of the configuration file.
-    #[must_use]
     pub fn new(
         issuer: impl Into<String>,
         tenant: TenantId,
@@ -372,7 +370,6 @@ impl IdentityConfig {
     }
 
     /// Whether the configuration lets anybody authenticate.
-    #[must_use]
     pub fn trusts_somebody(&self) -> bool {
         !(self.issuers.is_empty()
             && self.trust_domains.is_empty()

@@ -81,7 +81,6 @@ pub struct MintRequest {
 
 impl MintRequest {
     /// A token for one hour, without groups, scopes or actor.
-    #[must_use]
     pub fn new(
         tenant: TenantId,
         kind: PrincipalKind,
@@ -148,19 +147,16 @@ impl DevKey {
     }
 
     /// The key's file in `dir`.
-    #[must_use]
     pub fn path(dir: &Path) -> PathBuf {
         dir.join(FILE_NAME)
     }
 
     /// The name of the development issuer of `tenant`.
-    #[must_use]
     pub fn issuer(tenant: &TenantId) -> String {
         format!("{DEV_ISSUER}/{tenant}")
     }
 
     /// The public part, as a key set.
-    #[must_use]
     pub fn key_set(&self) -> Value {
         let mut jwk = self.public_members();
         jwk.insert("alg".to_owned(), ALGORITHM.into());

@@ -159,19 +159,16 @@ impl IdentityError {
     }
 
     /// The code that the caller gets.
-    #[must_use]
     pub const fn code(&self) -> ErrorCode {
         self.told().0
     }
 
     /// Whether the same token may be accepted in a moment: nothing was found wrong with it.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         self.code() == ErrorCode::IdentityUnavailable
     }
 
     /// The refusal with both messages.
-    #[must_use]
     pub fn refusal(&self) -> Refusal {
         let refusal = Refusal::new(self.code(), self.told().1).with_detail(self);
         if refusal.code == ErrorCode::IdentityUnavailable {

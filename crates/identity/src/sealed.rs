@@ -34,7 +34,6 @@ pub struct Acting<'a> {
 
 impl ActorClaim {
     /// Whether the whole claim, in a token of `said_by`, is true of the one who acts. An empty claim names nobody.
-    #[must_use]
     pub fn names(&self, said_by: &str, acting: Acting<'_>) -> bool {
         let subject_fits = self.subject.as_deref().is_none_or(|subject| subject == acting.subject);
         let client_fits = self.client.as_deref().is_none_or(|client| Some(client) == acting.client);
@@ -86,32 +85,27 @@ pub struct TokenFacts {
 
 impl SubjectToken {
     /// Seals a token that was verified; `facts` are what it says.
-    #[must_use]
     pub fn seal(token: &str, facts: TokenFacts) -> Self {
         let digest = Digest::of(token.as_bytes());
         Self(Arc::new(Sealed { value: SecretString::from(token), digest, facts }))
     }
 
     /// The token, for the form that goes to a token service.
-    #[must_use]
     pub fn expose_to_token_service(&self) -> &str {
         self.0.value.expose_secret()
     }
 
     /// The digest of the token: equal digests mean equal tokens.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         self.0.digest
     }
 
     /// The token's facts.
-    #[must_use]
     pub fn facts(&self) -> &TokenFacts {
         &self.0.facts
     }
 
     /// Whether it is a workload's JWT-SVID: no other token that is accepted has a SPIFFE id as its subject.
-    #[must_use]
     pub fn is_svid(&self) -> bool {
         self.0.facts.subject.starts_with(SPIFFE_SCHEME)
     }

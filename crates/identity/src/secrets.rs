@@ -157,7 +157,6 @@ struct Previous {
 
 impl Secrets {
     /// The secrets of these sources, by name.
-    #[must_use]
     pub fn new(sources: BTreeMap<String, SecretSource>) -> Self {
         let entry = |source| {
             let svid = match &source {
@@ -177,7 +176,6 @@ impl Secrets {
     }
 
     /// Whether any of them is with the agent of the Workload API.
-    #[must_use]
     pub fn need_agent(&self) -> bool {
         self.own_svids().next().is_some()
     }
@@ -201,7 +199,6 @@ impl Secrets {
     }
 
     /// A mark of a version of a secret, for records: the same version has the same mark as long as this process lives, and no other has it.
-    #[must_use]
     pub fn mark(&self, name: &str, version: &SecretString) -> Option<Digest> {
         self.marks.of(name, version)
     }
@@ -241,7 +238,6 @@ impl Secrets {
 
     /// The values of a secret that are known without reading anything: live ones, and some earlier ones. For searching responses for
     /// secrets.
-    #[must_use]
     pub fn known(&self, name: &str) -> Vec<SecretString> {
         let Some(entry) = self.entries.get(name) else { return Vec::new() };
         match &entry.source {

@@ -78,7 +78,6 @@ pub enum SignInError {
 
 impl SignInError {
     /// Whether the same may be accepted in a moment: nothing was found wrong with it.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable { .. } => true,
@@ -182,7 +181,6 @@ impl fmt::Debug for Callback {
 
 impl Provider {
     /// The provider of a configuration. It is not asked anything before the first sign-in.
-    #[must_use]
     pub fn new(
         config: SignInConfig,
         verifier: Verifier,
@@ -195,7 +193,6 @@ impl Provider {
     }
 
     /// The name people know it by: its host.
-    #[must_use]
     pub fn name(&self) -> String {
         let url = Url::parse(&self.inner.config.issuer).ok();
         let host = url.as_ref().and_then(Url::host_str).map(str::to_owned);

@@ -38,7 +38,6 @@ impl Drop for SignInProof {
 
 impl SignInProof {
     /// A development token that somebody signs in with at a moment.
-    #[must_use]
     pub const fn of_development(token: String, at: Timestamp) -> Self {
         Self { token, nonce: None, at }
     }
@@ -56,13 +55,11 @@ impl SignInProof {
     }
 
     /// The moment of the sign-in.
-    #[must_use]
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
     /// Whether it is from a provider's sign-in, and not from the development sign-in.
-    #[must_use]
     pub const fn is_of_provider(&self) -> bool {
         self.nonce.is_some()
     }
@@ -76,7 +73,6 @@ impl SignInProof {
     }
 
     /// The proof that was sealed under this secret; `None` if the secret differs, or anything was altered.
-    #[must_use]
     pub fn unseal(secret: &str, sealed: &[u8]) -> Option<Self> {
         sealing::unseal(secret, PURPOSE, sealed)
     }

@@ -112,14 +112,12 @@ impl VerifiedToken {
     }
 
     /// Whether the workload was attested. A person is not a workload.
-    #[must_use]
     pub fn attests_workload(&self) -> bool {
         self.kind() != PrincipalKind::User
             && (self.auth_type.attests_workload() || self.issuer_attests)
     }
 
     /// What the token proved, for policies and records.
-    #[must_use]
     pub fn proof(&self) -> Proof {
         Proof {
             auth_type: self.auth_type,
@@ -130,31 +128,26 @@ impl VerifiedToken {
     }
 
     /// Who the bearer is.
-    #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
     /// What kind of principal the bearer is.
-    #[must_use]
     pub fn kind(&self) -> PrincipalKind {
         self.principal.kind
     }
 
     /// The tenant, by the issuer's configuration.
-    #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.principal.tenant_id
     }
 
     /// The issuer.
-    #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
     /// The subject as the issuer names it; unique together with the issuer.
-    #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -165,56 +158,47 @@ impl VerifiedToken {
     }
 
     /// Groups from the token's claims. Names that cannot be a group are left out: no policy could name them either.
-    #[must_use]
     pub fn groups(&self) -> &BTreeSet<GroupId> {
         &self.groups
     }
 
     /// The time as of which the groups are known: when the token was issued.
-    #[must_use]
     pub fn groups_as_of(&self) -> Timestamp {
         self.issued_at
     }
 
     /// The scopes granted.
-    #[must_use]
     pub fn scopes(&self) -> &BTreeSet<String> {
         &self.scopes
     }
 
     /// When the token says that it was issued. Nothing where it does not, so that it may be older than anything.
-    #[must_use]
     pub fn said_issued_at(&self) -> Option<Timestamp> {
         (!self.is_undated).then_some(self.issued_at)
     }
 
     /// When the token expires.
-    #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
 
     /// When the user logged in, where the token says so.
-    #[must_use]
     pub fn authenticated_at(&self) -> Option<Timestamp> {
         self.authenticated_at
     }
 
     /// The OAuth client the token was issued to (`client_id`, `azp`).
-    #[must_use]
     pub fn client(&self) -> Option<&str> {
         self.client.as_deref()
     }
 
     /// Whether an agent may hold this user's token: it says who may act with it, or it was issued to a client that is not a person's. It
     /// proves then what the user lets the agent do, and not that the user is there.
-    #[must_use]
     pub fn is_held_for_user(&self) -> bool {
         self.is_held && self.kind() == PrincipalKind::User
     }
 
     /// The token, sealed, where it may be exchanged at a token service.
-    #[must_use]
     pub fn sealed(&self) -> Option<&SubjectToken> {
         self.sealed.as_ref()
     }
@@ -299,7 +283,6 @@ impl VerifiedToken {
     }
 
     /// An opaque handle to the token for records and logs; never the token.
-    #[must_use]
     pub fn token_ref(&self) -> String {
         self.token_ref.clone()
     }

@@ -279,7 +279,6 @@ impl Verifier {
     }
 
     /// The authorities whose client certificates name agents, for the API's handshakes.
-    #[must_use]
     pub fn client_authorities(&self) -> Option<&ClientAuthorities> {
         self.inner.authorities.as_ref()
     }
@@ -409,7 +408,6 @@ impl Verifier {
     }
 
     /// The issuers and client authorities whose keys could not be reloaded, and stay in use for a while, for readiness.
-    #[must_use]
     pub fn issuers_with_old_keys(&self) -> Vec<String> {
         let issuers = self.inner.issuers.load();
         let old = issuers.iter().filter(|(_, issuer)| issuer.keys.is_failing());
@@ -418,7 +416,6 @@ impl Verifier {
     }
 
     /// The issuers and client authorities whose tokens or certificates cannot be verified at present, for readiness.
-    #[must_use]
     pub fn issuers_without_keys(&self) -> Vec<String> {
         let issuers = self.inner.issuers.load();
         let without = issuers.iter().filter(|(_, issuer)| !issuer.keys.is_usable());

@@ -166,7 +166,6 @@ impl ApprovalState {
         ["pending", "approved", "denied", "expired", "void", "consumed", "withdrawn"];
 
     /// The state's name on the wire and in listings.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -180,7 +179,6 @@ impl ApprovalState {
     }
 
     /// The state in a sentence for people.
-    #[must_use]
     pub const fn in_words(&self) -> &'static str {
         match self {
             Self::Consumed { .. } => "used for its call",
@@ -194,13 +192,11 @@ impl ApprovalState {
     }
 
     /// Whether its call may still be sent under it: it is pending or approved.
-    #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
 
     /// Whether an approval may move from this state to `next`.
-    #[must_use]
     pub fn may_become(&self, next: &Self) -> bool {
         use ApprovalState as S;
         match (self, next) {
@@ -261,19 +257,16 @@ pub enum VoteError {
 
 impl ApprovalRecord {
     /// Whether a dispatch has used it.
-    #[must_use]
     pub const fn is_consumed(&self) -> bool {
         matches!(self.state, ApprovalState::Consumed { .. })
     }
 
     /// Whether it has ended for good, so that it may be dropped after its retention.
-    #[must_use]
     pub const fn may_be_forgotten(&self) -> bool {
         !self.state.is_open()
     }
 
     /// The votes as they count now.
-    #[must_use]
     pub fn ballot(&self) -> Ballot<'_> {
         Ballot {
             requirement: &self.requirement,
@@ -314,7 +307,6 @@ impl ApprovalRecord {
 
     /// The digest of what people of the call's own tenant are shown, which their decisions name: the proposal; after it went back to them,
     /// together with the current requirement and the run's taint. The decision is on the proposal all the same.
-    #[must_use]
     pub fn shown(&self) -> Digest {
         if self.reopened == 0 {
             return self.proposal;
@@ -331,13 +323,11 @@ impl ApprovalRecord {
     }
 
     /// Whether the run's context contains something that those who agreed could not know of: they agreed to something else.
-    #[must_use]
     pub fn is_stale(&self, taint: &BTreeSet<Taint>) -> bool {
         !taint.is_subset(&self.taint)
     }
 
     /// The positions of all agreements.
-    #[must_use]
     pub fn agreements(&self) -> BTreeSet<usize> {
         let votes = self.votes.iter().enumerate();
         let agreed = votes.filter(|(_, vote)| vote.choice == VoteChoice::Approve);
@@ -345,7 +335,6 @@ impl ApprovalRecord {
     }
 
     /// The groups that are asked now: those of the requirement, and those it was escalated to.
-    #[must_use]
     pub fn asked(&self) -> BTreeSet<&ApproverGroup> {
         ballot::asked(&self.requirement, self.escalated).collect()
     }
@@ -441,7 +430,6 @@ impl ApprovalRecord {
 
     /// Whether the record may follow `before`: the same call, the next revision, a legal move, no vote removed and none by an author of the
     /// arguments, no time added, and another request or proposal only by an edit that names the earlier ones. `None`: there was none.
-    #[must_use]
     pub fn may_follow(&self, before: Option<&Self>) -> bool {
         let Some(before) = before else {
             return self.rev == 1 && self.state == ApprovalState::Pending && self.votes.is_empty();
@@ -480,7 +468,6 @@ impl ApprovalRecord {
     }
 
     /// The record moved to `state`; `None` when the move is illegal.
-    #[must_use]
     pub fn moved(&self, state: ApprovalState) -> Option<Self> {
         self.state.may_become(&state).then(|| Self {
             state,

@@ -146,7 +146,6 @@ pub enum Subject {
 }
 
 /// What some events are about.
-#[must_use]
 pub fn subjects_of(events: &[AuditEvent]) -> BTreeSet<Subject> {
     events.iter().filter_map(AuditEvent::subject).collect()
 }
@@ -162,7 +161,6 @@ impl fmt::Display for Subject {
 
 impl AuditEvent {
     /// What the event is about, if it is about one call or approval.
-    #[must_use]
     pub fn subject(&self) -> Option<Subject> {
         let call = self.call_id.clone().map(Subject::Call);
         call.or_else(|| self.approval_id.clone().map(Subject::Approval))
@@ -170,7 +168,6 @@ impl AuditEvent {
 
     /// The event for the end of the read that this one begins. It names the call and its operation; the caller and the decision are in this
     /// one.
-    #[must_use]
     pub fn end_of_read(&self) -> Self {
         let (tenant, call_id) = (self.tenant.clone(), self.call_id.clone());
         let capability = self.capability.clone();
@@ -178,7 +175,6 @@ impl AuditEvent {
     }
 
     /// An event of `kind` with no other field set.
-    #[must_use]
     pub const fn new(kind: AuditKind) -> Self {
         Self {
             kind,

@@ -113,7 +113,6 @@ impl DirectiveState {
     pub const NAMES: [&'static str; 5] = ["proposed", "active", "denied", "ended", "reviewed"];
 
     /// The state's name on the wire and in listings.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Proposed => "proposed",
@@ -125,7 +124,6 @@ impl DirectiveState {
     }
 
     /// Whether an entry may move from this state to `next`.
-    #[must_use]
     pub const fn may_become(&self, next: &Self) -> bool {
         matches!(
             (self, next),
@@ -158,13 +156,11 @@ pub enum DirectiveError {
 
 impl Directive {
     /// Its kind.
-    #[must_use]
     pub const fn kind(&self) -> DirectiveKind {
         self.body.kind()
     }
 
     /// The digest of everything that people agree to.
-    #[must_use]
     pub fn terms(&self) -> Digest {
         canonical_digest(&json!({
             "directive_id": self.directive_id,
@@ -179,13 +175,11 @@ impl Directive {
     }
 
     /// Its first state: active if nobody has to agree.
-    #[must_use]
     pub const fn first_state(requirement: &Requirement) -> DirectiveState {
         if requirement.quorum == 0 { DirectiveState::Active } else { DirectiveState::Proposed }
     }
 
     /// Whether it is in force at `now`.
-    #[must_use]
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.state == DirectiveState::Active
             && self.starts_at <= now
@@ -195,13 +189,11 @@ impl Directive {
 
     /// Whether it may still change or have an effect: it is proposed, in force, in the future, waits for its review, or is a revocation
     /// that applies to tokens without an issue time.
-    #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
         self.open_until().is_some_and(|until| now < until)
     }
 
     /// Until when [`Self::is_open`], unless it moves; without end while it waits for its review. `None`: it has ended.
-    #[must_use]
     pub fn open_until(&self) -> Option<Timestamp> {
         let reviewed = self.kind() == DirectiveKind::BreakGlass;
         match self.state {
@@ -223,7 +215,6 @@ impl Directive {
     /// Whether it allows less from its start on than its earlier state did: a freeze or a revocation that is active, a break-glass record
     /// that was ended. Earlier decisions are then made again. Grants are not restrictive: each dispatch that uses one checks whether it is
     /// in force.
-    #[must_use]
     pub const fn is_restrictive(&self) -> bool {
         match self.kind() {
             DirectiveKind::Freeze | DirectiveKind::Revocation => {
@@ -237,7 +228,6 @@ impl Directive {
     }
 
     /// When it ended for good, as far as that can be told: nothing more will happen to it, and no review is due.
-    #[must_use]
     pub fn over_since(&self) -> Option<Timestamp> {
         match (&self.state, self.open_until()) {
             (_, Some(FOR_EVER)) => None,
@@ -250,13 +240,11 @@ impl Directive {
     }
 
     /// Its position among the entries, oldest first.
-    #[must_use]
     pub const fn place(&self) -> (Timestamp, &DirectiveId) {
         (self.created_at, &self.directive_id)
     }
 
     /// How often it may still be used; `None` where uses are not counted.
-    #[must_use]
     pub fn uses_left(&self) -> Option<u32> {
         let DirectiveBody::Grant(grant) = &self.body else { return None };
         Some(grant.uses_max.saturating_sub(self.uses))
@@ -303,7 +291,6 @@ impl Directive {
     }
 
     /// Whether the person is an author of the standing grant: wrote its arguments instead of the agent, or had it cover more than the call.
-    #[must_use]
     pub fn is_of_an_author(&self, person: &PrincipalId) -> bool {
         matches!(&self.body, DirectiveBody::Grant(grant) if grant.authors.contains(person))
     }
@@ -336,14 +323,12 @@ impl Directive {
     }
 
     /// The entry, used once more; `None` when it is not in force.
-    #[must_use]
     pub fn spent(&self, now: Timestamp) -> Option<Self> {
         let counts = self.kind() == DirectiveKind::Grant && self.is_in_force(now);
         counts.then(|| Self { uses: self.uses.saturating_add(1), ..self.next() })
     }
 
     /// Whether the entry may follow `before`: the same terms, the next revision, a legal move, no use taken back. `None`: there was none.
-    #[must_use]
     pub fn may_follow(&self, before: Option<&Self>) -> bool {
         match before {
             None => {

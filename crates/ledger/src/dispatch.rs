@@ -33,55 +33,46 @@ pub struct Dispatch {
 
 impl Dispatch {
     /// The call.
-    #[must_use]
     pub fn call_id(&self) -> &ToolCallId {
         &self.call_id
     }
 
     /// The tenant: an adapter that keeps data of several tenants keeps them apart by this.
-    #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.tenant
     }
 
     /// The operation.
-    #[must_use]
     pub fn capability(&self) -> &CapabilityId {
         &self.capability
     }
 
     /// The contract it was permitted under.
-    #[must_use]
     pub fn contract_digest(&self) -> Digest {
         self.contract_digest
     }
 
     /// The arguments, exactly as permitted.
-    #[must_use]
     pub fn args(&self) -> &Map<String, Value> {
         &self.args
     }
 
     /// By which the target may recognise the call; the same for automatic retries.
-    #[must_use]
     pub fn token(&self) -> &str {
         &self.token
     }
 
     /// Counts the attempts from 1.
-    #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
     /// The caller's key, for a write.
-    #[must_use]
     pub fn key(&self) -> Option<&IdempotencyKey> {
         self.key.as_ref()
     }
 
     /// When the outcome must be known.
-    #[must_use]
     pub fn deadline_at(&self) -> Timestamp {
         self.deadline_at
     }
@@ -179,7 +170,6 @@ pub(crate) enum Subject {
 
 impl Settlement {
     /// The record in `DISPATCHED`; absent for a read.
-    #[must_use]
     pub fn record(&self) -> Option<&EffectRecord> {
         match &self.subject {
             Subject::Effect { record, .. } => Some(record),
@@ -188,7 +178,6 @@ impl Settlement {
     }
 
     /// The record's identity; absent for a read.
-    #[must_use]
     pub fn record_id(&self) -> Option<RecordId> {
         self.record().map(|record| record.record_id)
     }

@@ -11,7 +11,6 @@ const EARLIEST_MS: u64 = 1_420_070_400_000;
 const LATEST_MS: u64 = 4_102_444_800_000;
 
 /// When the key was made, if it says so.
-#[must_use]
 pub fn time_of(key: &IdempotencyKey) -> Option<Timestamp> {
     let ms = uuid_v7(key.as_str()).or_else(|| ulid(key.as_str()))?;
     if !(EARLIEST_MS..LATEST_MS).contains(&ms) {

@@ -64,7 +64,6 @@ pub enum LedgerError {
 
 impl LedgerError {
     /// Whether the same may succeed in a moment: see [`StoreError::is_transient`].
-    #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_transient())
     }
@@ -94,13 +93,11 @@ pub struct Ledger {
 
 impl Ledger {
     /// A ledger over `store`.
-    #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
 
     /// The store, for look-ups.
-    #[must_use]
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
     }

@@ -31,7 +31,6 @@ pub enum Window {
 
 impl Window {
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Minute => "minute",
@@ -49,7 +48,6 @@ impl Window {
     }
 
     /// The beginning of the window that contains `now`.
-    #[must_use]
     pub const fn begins(self, now: Timestamp) -> Timestamp {
         Timestamp::from_ms(now.as_ms().saturating_sub(now.as_ms().rem_euclid(self.ms())))
     }
@@ -94,7 +92,6 @@ pub struct Meter {
 
 impl Meter {
     /// The key of its record, for the agent and the tenant of `run`.
-    #[must_use]
     pub fn key(&self, run: &RunKey) -> RunKey {
         let (agent, capability) = match &self.of {
             Metered::Agent => (run.agent.clone(), None),

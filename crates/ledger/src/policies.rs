@@ -85,13 +85,11 @@ pub struct PastPolicies(BTreeMap<Digest, Replaced>);
 
 impl PastPolicies {
     /// These past policies.
-    #[must_use]
     pub fn new(past: impl IntoIterator<Item = (Digest, Replaced)>) -> Self {
         Self(past.into_iter().collect())
     }
 
     /// How these policies ended, if they were active and are no longer.
-    #[must_use]
     pub fn get(&self, digest: &Digest) -> Option<Replaced> {
         self.0.get(digest).copied()
     }

@@ -94,7 +94,6 @@ pub enum ProofError {
 }
 
 /// The hash of a leaf: of the chain hash of an entry.
-#[must_use]
 pub fn leaf_hash(entry: &[u8; 32]) -> Digest {
     let mut bytes = [0; 33];
     if let Some(rest) = bytes.get_mut(1..) {
@@ -104,7 +103,6 @@ pub fn leaf_hash(entry: &[u8; 32]) -> Digest {
 }
 
 /// The hash of a node over two others.
-#[must_use]
 pub fn node_hash(left: &Digest, right: &Digest) -> Digest {
     let mut bytes = [1; 65];
     let halves = bytes.get_mut(1..).and_then(|rest| rest.split_first_chunk_mut::<32>());
@@ -116,7 +114,6 @@ pub fn node_hash(left: &Digest, right: &Digest) -> Digest {
 }
 
 /// The root of a log without entries.
-#[must_use]
 pub fn empty_root() -> Digest {
     Digest::of(&[])
 }

@@ -200,7 +200,6 @@ impl Attempt {
     }
 
     /// The epoch that has to settle the attempt: the one that adopted it, else the one that dispatched it.
-    #[must_use]
     pub fn duty(&self) -> u64 {
         self.adopted_by.unwrap_or(self.epoch)
     }
@@ -228,7 +227,6 @@ pub enum Class {
 
 impl Class {
     /// Whether a call whose outcome is unknown may be sent again with the same token.
-    #[must_use]
     pub const fn may_repeat(&self) -> bool {
         matches!(self, Self::ReadOnly | Self::Keyed { .. })
     }
@@ -248,7 +246,6 @@ impl From<&Dedup> for Class {
 }
 
 /// The token by which a target recognises a call: the same for every automatic retry of an arm.
-#[must_use]
 pub fn dispatch_token(record: &RecordId, arm: u32) -> String {
     let digest = DigestBuilder::new("placet.dispatch.v1")
         .field("record", record.digest().as_bytes())
@@ -274,7 +271,6 @@ impl EffectState {
     ];
 
     /// The state's name on the wire and in listings.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Claimed { .. } => "claimed",
@@ -292,7 +288,6 @@ impl EffectState {
     }
 
     /// The content digest of the recorded result, where there is one.
-    #[must_use]
     pub const fn result(&self) -> Option<Digest> {
         let (Self::Succeeded { result, .. }
         | Self::FailedFinal { result, .. }
@@ -305,7 +300,6 @@ impl EffectState {
     }
 
     /// The attempt in flight, or the one whose outcome is unknown.
-    #[must_use]
     pub const fn attempt(&self) -> Option<&Attempt> {
         let (Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. }) = self else {
             return None;
@@ -314,7 +308,6 @@ impl EffectState {
     }
 
     /// Whether it contains words of the target: its result, its report of a failure, its reason for refusing the call.
-    #[must_use]
     pub const fn has_words(&self) -> bool {
         match self {
             Self::Succeeded { .. } => true,
@@ -337,7 +330,6 @@ impl EffectState {
     }
 
     /// The approval that the record waits for, runs under or may be tried again under.
-    #[must_use]
     pub const fn approval_id(&self) -> Option<&ApprovalId> {
         match self {
             Self::PendingApproval { approval_id, .. }
@@ -356,7 +348,6 @@ impl EffectState {
     }
 
     /// Whether recovery has to handle it.
-    #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(
             self,
@@ -369,7 +360,6 @@ impl EffectState {
     }
 
     /// Whether the call has ended: only the end of its retention still moves it.
-    #[must_use]
     pub const fn is_settled(&self) -> bool {
         matches!(
             self,
@@ -381,7 +371,6 @@ impl EffectState {
     }
 
     /// The error code it ended with.
-    #[must_use]
     pub const fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::FailedFinal { code, .. }

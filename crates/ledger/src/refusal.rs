@@ -7,7 +7,6 @@ use placet_types::error::{ErrorCode, Execution, Problem, Refusal};
 use crate::{ledger::LedgerError, store::StoreError};
 
 /// A refusal for what can happen only through a bug in the engine.
-#[must_use]
 pub fn internal(error: impl std::fmt::Display) -> Refusal {
     Refusal::new(ErrorCode::Internal, "a fault inside the engine; nothing was executed")
         .with_detail(error)
@@ -27,7 +26,6 @@ pub fn known_state(state: Option<&str>, names: &[&str]) -> Result<(), Refusal> {
 }
 
 /// A refusal because the ledger cannot tell the state of a call.
-#[must_use]
 pub fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(
         ErrorCode::LedgerUnavailable,
@@ -38,7 +36,6 @@ pub fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
 }
 
 /// A refusal because the ledger failed to do it.
-#[must_use]
 pub fn ledger_refusal(error: &LedgerError) -> Refusal {
     let unavailable = || {
         Refusal::new(

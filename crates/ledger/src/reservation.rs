@@ -34,19 +34,16 @@ pub struct Reservation {
 
 impl Reservation {
     /// What a call of `cents` takes from the budget of `run` alone.
-    #[must_use]
     pub const fn of(run: RunKey, cents: u64) -> Self {
         Self { run, cents, meters: Vec::new(), session: None, brings: BTreeSet::new() }
     }
 
     /// What may be returned, and the taint of the result: the reservation without its meters.
-    #[must_use]
     pub fn without_meters(&self) -> Self {
         Self { meters: Vec::new(), ..self.clone() }
     }
 
     /// The taint that the result of the call brings into the run's context; `None` where it brings none.
-    #[must_use]
     pub fn brought(&self) -> Option<RunTaint> {
         (!self.brings.is_empty()).then(|| RunTaint {
             run: self.run.clone(),

@@ -51,7 +51,6 @@ pub struct RunRecord {
 
 impl RunKey {
     /// The key of a session of the same caller: kept like a run, of which only the taint matters.
-    #[must_use]
     pub fn of_session(&self, session: &SessionId) -> Self {
         Self { run_id: RunId::of_session(session), ..self.clone() }
     }
@@ -80,19 +79,16 @@ impl RunTaint {
 
 impl RunRecord {
     /// Calls left.
-    #[must_use]
     pub fn calls_left(&self) -> u32 {
         self.budget.calls_max.saturating_sub(self.calls_used)
     }
 
     /// Cents left.
-    #[must_use]
     pub fn cents_left(&self) -> u64 {
         self.budget.cost_cents_max.saturating_sub(self.cents_used)
     }
 
     /// The run after one more call of `cents`; `None` when that is more than it has.
-    #[must_use]
     pub fn reserved(&self, cents: u64) -> Option<Self> {
         if self.calls_left() == 0 || self.cents_left() < cents {
             return None;
@@ -105,14 +101,12 @@ impl RunRecord {
     }
 
     /// The run with this taint added; `None` if it has all of it already.
-    #[must_use]
     pub fn tainted(&self, taint: &BTreeSet<Taint>) -> Option<Self> {
         let all: BTreeSet<Taint> = self.taint.union(taint).copied().collect();
         (all != self.taint).then(|| Self { taint: all, ..self.clone() })
     }
 
     /// The run after one call of `cents` turned out not to have happened.
-    #[must_use]
     pub fn refunded(&self, cents: u64) -> Self {
         Self {
             calls_used: self.calls_used.saturating_sub(1),

@@ -122,7 +122,6 @@ pub struct Changes {
 
 impl Changes {
     /// No changes yet.
-    #[must_use]
     pub fn new(durability: Durability, admission: Admission) -> Self {
         Self { durability, admission, ..Self::default() }
     }
@@ -200,7 +199,6 @@ pub struct ApprovalQuery {
 
 impl ApprovalQuery {
     /// Whether it matches this approval; the store applies position and limit.
-    #[must_use]
     pub fn wants(&self, approval: &ApprovalRecord) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
             && self
@@ -243,7 +241,6 @@ pub struct DirectiveQuery {
 
 impl DirectiveQuery {
     /// Whether it matches this entry; the store applies position and limit.
-    #[must_use]
     pub fn wants(&self, entry: &Directive) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
             && self.kind.is_none_or(|kind| entry.kind() == kind)
@@ -324,7 +321,6 @@ impl From<Box<ReplacedPolicies>> for StoreError {
 
 impl StoreError {
     /// Whether the same may succeed in a moment, and has not been done yet: the store is unreachable, or full.
-    #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::LockTimeout(_) | Self::NoSpace)
     }

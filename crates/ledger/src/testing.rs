@@ -129,7 +129,6 @@ impl fmt::Debug for MemoryStore {
 
 impl MemoryStore {
     /// An empty store whose clock stands at `now`.
-    #[must_use]
     pub fn new(now: Timestamp) -> Self {
         Self::of(Arc::new(Mutex::new(Inner { now, epoch: 1, ..Inner::default() })), 1)
     }
@@ -139,7 +138,6 @@ impl MemoryStore {
     }
 
     /// Another node over the same records, with an epoch of its own.
-    #[must_use]
     pub fn node(&self) -> Self {
         let mut inner = self.lock();
         inner.shared = true;
@@ -148,7 +146,6 @@ impl MemoryStore {
     }
 
     /// The same records as the next process finds them: every earlier epoch has ended.
-    #[must_use]
     pub fn restarted(&self) -> Self {
         let mut inner = self.lock();
         let before = 0..=inner.epoch;
@@ -177,13 +174,11 @@ impl MemoryStore {
     }
 
     /// What would be on disk now.
-    #[must_use]
     pub fn kept(&self) -> Kept {
         Kept(self.lock().clone())
     }
 
     /// The store as the next process finds it: claims are gone, and its epoch is the next one.
-    #[must_use]
     pub fn reopened(kept: &Kept) -> Self {
         let mut inner = kept.0.clone();
         inner.epoch = inner.epoch.saturating_add(1);
@@ -231,13 +226,11 @@ impl MemoryStore {
     }
 
     /// Everything the audit chain holds, oldest first.
-    #[must_use]
     pub fn audit(&self) -> Vec<AuditEvent> {
         self.lock().audit.clone()
     }
 
     /// How many commits were recorded.
-    #[must_use]
     pub fn commits(&self) -> u64 {
         self.lock().seq
     }

@@ -43,7 +43,6 @@ pub struct ApprovalPages {
 
 impl ApprovalPages {
     /// The pages below `console`. With the same key a state is taken after a restart too, and on every node.
-    #[must_use]
     pub fn new(console: Url, key: &[u8; 32]) -> Self {
         Self { console, codec: RequestStateCodec::new_unchecked(*key) }
     }

@@ -280,7 +280,6 @@ pub struct RouteConfig {
 
 impl NotifyConfig {
     /// Whether there are no notifications at all.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty()
     }
@@ -320,7 +319,6 @@ impl NotifyConfig {
     }
 
     /// The channels over which callers may ask to be notified, each with the tenants whose callers may.
-    #[must_use]
     pub fn callbacks(&self) -> BTreeMap<ChannelName, BTreeSet<TenantId>> {
         let channels = self.channels.iter().filter(|(_, channel)| !channel.callbacks.is_empty());
         channels.map(|(name, channel)| (name.clone(), channel.callbacks.clone())).collect()

@@ -45,28 +45,24 @@ pub struct Message {
 
 impl Message {
     /// A message with one notice.
-    #[must_use]
     pub fn one(channel: &ChannelName, told: Told) -> Self {
         let id = identity(channel, std::iter::once(told.notice.of.as_str()));
         Self { id, at: told.notice.at, content: Content::One(told) }
     }
 
     /// A message with the notices gathered until `due`.
-    #[must_use]
     pub fn digest(channel: &ChannelName, due: Timestamp, told: Vec<Told>) -> Self {
         let id = identity(channel, told.iter().map(|told| told.notice.of.as_str()));
         Self { id, at: due, content: Content::Digest(told) }
     }
 
     /// A message that tests the channel.
-    #[must_use]
     pub fn test(channel: &ChannelName, at: Timestamp) -> Self {
         let id = identity(channel, std::iter::once(at.to_string().as_str()));
         Self { id, at, content: Content::Test }
     }
 
     /// Its notices.
-    #[must_use]
     pub fn told(&self) -> &[Told] {
         match &self.content {
             Content::One(told) => std::slice::from_ref(told),

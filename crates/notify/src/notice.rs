@@ -65,7 +65,6 @@ pub enum NoticeKind {
 
 impl NoticeKind {
     /// The default events of a route: all but single decisions, the end of the call, and what its caller has to fix.
-    #[must_use]
     pub fn usual() -> BTreeSet<Self> {
         BTreeSet::from([
             Self::Held,
@@ -87,13 +86,11 @@ impl NoticeKind {
     }
 
     /// Whether people are asked to decide.
-    #[must_use]
     pub const fn asks(self) -> bool {
         matches!(self, Self::Held | Self::Edited | Self::Escalated | Self::Expiring)
     }
 
     /// The error with which a call ends that ended by this event, without having run.
-    #[must_use]
     pub fn code(self) -> Option<ErrorCode> {
         let codes = [
             (Self::Denied, ErrorCode::ApprovalDenied),
@@ -105,14 +102,12 @@ impl NoticeKind {
     }
 
     /// Whether callers are notified: the call has ended, or waits for its caller.
-    #[must_use]
     pub fn is_for_callers(self) -> bool {
         self.code().is_some() || matches!(self, Self::Finished | Self::AwaitsCredential)
     }
 
     /// Whether external approvers are notified: they decide on calls, and learn neither who else decided, nor the outcome of the call, nor
     /// what a tenant arranges by its directives.
-    #[must_use]
     pub fn is_for_external_approvers(self) -> bool {
         self.asks() || self == Self::Approved || self.code().is_some()
     }
@@ -161,7 +156,6 @@ pub struct Notice {
 
 impl Notice {
     /// The key by which its messages are ordered.
-    #[must_use]
     pub fn subject(&self) -> &str {
         match &self.about {
             About::Call(call) => call.call_id.as_str(),

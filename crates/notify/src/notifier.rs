@@ -55,7 +55,6 @@ type Unkept = (OutboxChange, Option<AuditEvent>);
 
 impl Notifier {
     /// A sender over this ledger that has read nothing of it yet.
-    #[must_use]
     pub fn new(
         config: Arc<NotifyConfig>,
         store: Arc<dyn Store>,

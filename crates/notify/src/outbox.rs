@@ -65,7 +65,6 @@ pub struct Failure {
 
 impl Failure {
     /// A failure that may pass.
-    #[must_use]
     pub fn passing(why: impl Into<String>) -> Self {
         Self { why: why.into(), retry_after_ms: None, is_permanent: false, served: BTreeSet::new() }
     }

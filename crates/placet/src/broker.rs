@@ -15,9 +15,6 @@ use crate::{
 };
 
 /// The broker for the configured token services.
-///
-/// # Errors
-/// [`Failure`] when one of them cannot be used.
 pub(crate) fn broker(
     config: &Config,
     own_listeners: &[SocketAddr],

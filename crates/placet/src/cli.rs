@@ -88,9 +88,6 @@ pub(crate) enum Command {
 
 impl Cli {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// [`crate::failure::Failure`] for anyone who typed it.
     pub(crate) async fn run(self, environment: &Environment) -> Outcome {
         match self.command {
             Command::Serve(args) => serve::run(&args, environment).await,

@@ -92,9 +92,6 @@ pub(crate) struct Reply {
 
 impl Client {
     /// The client that arguments and environment describe.
-    ///
-    /// # Errors
-    /// [`Failure`] when there is no token or the URL cannot be used.
     pub(crate) fn of(args: &ClientArgs, environment: &Environment) -> Result<Self, Failure> {
         let token = environment.get("PLACET_TOKEN").ok_or_else(|| {
             Failure::usage("there is no token to call with")
@@ -110,9 +107,6 @@ impl Client {
     }
 
     /// A client for `base` with these tokens.
-    ///
-    /// # Errors
-    /// [`Failure`] when the URL cannot be used.
     pub(crate) fn new(
         base: Url,
         token: Option<SecretString>,
@@ -122,9 +116,6 @@ impl Client {
     }
 
     /// The same for streams that may be silent for as long as a call may wait.
-    ///
-    /// # Errors
-    /// [`Failure`] when the URL cannot be used.
     pub(crate) fn patient(
         base: Url,
         token: Option<SecretString>,
@@ -169,18 +160,12 @@ impl Client {
     }
 
     /// A client that shows no token: for the admin listener.
-    ///
-    /// # Errors
-    /// [`Failure`] when the URL cannot be used.
     pub(crate) fn without_token(base: Url) -> Result<Self, Failure> {
         let named_by = "--admin-url or PLACET_ADMIN_URL";
         Ok(Self { named_by, ..Self::new(base, None, None)? })
     }
 
     /// Gets a document.
-    ///
-    /// # Errors
-    /// [`Failure`] when the request fails or is refused.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -195,9 +180,6 @@ impl Client {
     }
 
     /// Reads the answer, whatever its status.
-    ///
-    /// # Errors
-    /// [`Failure`] when there is no answer.
     pub(crate) async fn fetch(
         &self,
         path: &[&str],
@@ -207,9 +189,6 @@ impl Client {
     }
 
     /// Sends a document and reads the answer, whatever its status.
-    ///
-    /// # Errors
-    /// [`Failure`] when there is no answer.
     pub(crate) async fn post(
         &self,
         path: &[&str],
@@ -239,9 +218,6 @@ impl Client {
     }
 
     /// A request with the caller's tokens.
-    ///
-    /// # Errors
-    /// [`Failure`] when it cannot be formed.
     pub(crate) fn request(
         &self,
         method: Method,
@@ -319,9 +295,6 @@ impl Reply {
     }
 
     /// The document of a success.
-    ///
-    /// # Errors
-    /// [`Failure`] when it was refused, or the answer is not the document.
     pub(crate) fn document<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         if !self.status.is_success() {
             return Err(self.refusal());
@@ -330,9 +303,6 @@ impl Reply {
     }
 
     /// The document, whatever the status.
-    ///
-    /// # Errors
-    /// [`Failure`] when it is not what was expected.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_slice(&self.body).map_err(|error| {
             Failure::new("the answer cannot be understood")

@@ -18,9 +18,6 @@ use crate::{
 };
 
 /// The listeners with the console, if it is wanted.
-///
-/// # Errors
-/// [`Failure`] when the sign-in cannot be set up.
 pub(crate) fn with_console(
     bound: Bound,
     config: &Config,

@@ -18,18 +18,12 @@ pub(crate) const DEV_TENANT: &str = "local";
 pub(crate) const DEV_AGENT: &str = "dev-agent";
 
 /// The development key in the data folder, made if there is none.
-///
-/// # Errors
-/// [`Failure`] when folder or key cannot be used.
 pub(crate) fn dev_key(config: &Config) -> Result<DevKey, Failure> {
     make_data_folder(config)?;
     DevKey::load_or_create(&config.data).attempted("the development key cannot be used")
 }
 
 /// The same for a command, which reports if it had to create one.
-///
-/// # Errors
-/// [`Failure`] when folder or key cannot be used.
 pub(crate) fn dev_key_here(config: &Config) -> Result<DevKey, Failure> {
     let is_new = !DevKey::path(&config.data).try_exists().unwrap_or(true);
     let key = dev_key(config)?;
@@ -43,9 +37,6 @@ pub(crate) fn dev_key_here(config: &Config) -> Result<DevKey, Failure> {
 }
 
 /// Makes the data folder, for its owner only.
-///
-/// # Errors
-/// [`Failure`] when it cannot be made.
 pub(crate) fn make_data_folder(config: &Config) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&config.data);
     made.map_err(|error| {

@@ -19,9 +19,6 @@ use crate::{
 const ISSUERS: &str = "the issuers cannot be used";
 
 /// Who verifies tokens: the configured issuers, and the development key where it is accepted.
-///
-/// # Errors
-/// [`Failure`] when keys or issuers cannot be used.
 pub(crate) fn verifier(
     config: &Config,
     directory: &Directory,
@@ -33,9 +30,6 @@ pub(crate) fn verifier(
 }
 
 /// The issuers that take the place of those of `verifier` when a reload is activated.
-///
-/// # Errors
-/// [`Failure`] when keys or issuers cannot be used.
 pub(crate) fn next_issuers(
     verifier: &Verifier,
     config: &Config,

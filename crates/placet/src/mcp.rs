@@ -33,9 +33,6 @@ const LIFETIME_S: u64 = 60 * 60;
 const REQUEST_STATE: &str = "placet.mcp_request_state.v1";
 
 /// The listeners with `/mcp`, if it is wanted.
-///
-/// # Errors
-/// [`Failure`] when the development key cannot be used.
 pub(crate) fn with_mcp(
     bound: Bound,
     config: &Config,
@@ -81,9 +78,6 @@ pub(crate) struct DevelopmentAgent {
 
 impl DevelopmentAgent {
     /// Of the development key of this configuration.
-    ///
-    /// # Errors
-    /// [`Failure`] when the key cannot be used.
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Failure> {
         let what = "the development agent has no name";
         // A directory without it takes no development token either.

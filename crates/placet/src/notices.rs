@@ -54,9 +54,6 @@ impl Sender {
 }
 
 /// The sender's delivery, as configured.
-///
-/// # Errors
-/// [`Failure`] when a channel cannot be used.
 pub(crate) fn post(
     config: &Config,
     console: Option<Url>,
@@ -68,9 +65,6 @@ pub(crate) fn post(
 }
 
 /// The sender, if any notifications are configured.
-///
-/// # Errors
-/// [`Failure`] when a channel cannot be used.
 pub(crate) fn sender(
     config: &Config,
     opened: &Opened,

@@ -136,9 +136,6 @@ impl Started {
 }
 
 /// A digest over names and bytes of the configuration file and of all files that it names for policies, contracts and the directory.
-///
-/// # Errors
-/// [`Failure`] for the first that cannot be read.
 pub(crate) fn fingerprint(config: &Config) -> Result<Digest, Failure> {
     let listed = |folder: &Path, extensions: &[&str]| {
         let what = || format!("the files in `{}` cannot be listed", folder.display());

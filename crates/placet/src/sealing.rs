@@ -41,9 +41,6 @@ pub(crate) fn sealed_folder(data: &Path) -> PathBuf {
 }
 
 /// The notary of an opened store, and the first checkpoint: that the log comes after what was signed last.
-///
-/// # Errors
-/// [`Failure`]: the key cannot be used, or the log is not what was signed before.
 pub(crate) async fn notary(
     config: &Config,
     data: &Path,
@@ -77,9 +74,6 @@ fn must_be_there(key: &Path, sealed: &Path) -> Result<(), Failure> {
 }
 
 /// Whether the key that signed the ledger can be used, or a new one may be made.
-///
-/// # Errors
-/// [`Failure`]: it is missing, or it is not a key.
 pub(crate) fn check_key(config: &Config, data: &Path) -> Result<(), Failure> {
     let file = key_file(config, data);
     must_be_there(&file, &sealed_folder(data))?;

@@ -64,9 +64,6 @@ pub(crate) struct Announced(File);
 
 impl Announced {
     /// Announces it. `None` if another process has announced itself for this folder.
-    ///
-    /// # Errors
-    /// [`Failure`] when the file cannot be written.
     pub(crate) async fn at(data: &Path, url: Url) -> Result<Option<Self>, Failure> {
         let what = "where this engine listens cannot be written down";
         let mut file = own_file(&data.join(LISTENING)).attempted(what)?;
@@ -138,9 +135,6 @@ pub(crate) struct SharedEngine {
 
 impl SharedEngine {
     /// The engine for `config`, which `origin` names.
-    ///
-    /// # Errors
-    /// [`Failure`] when the folder cannot be used.
     pub(crate) fn of(config: &Config, environment: &Environment) -> Result<Self, Failure> {
         make_data_folder(config)?;
         let what = "the data folder cannot be used";
@@ -160,9 +154,6 @@ impl SharedEngine {
     }
 
     /// Where it listens; it is started if it does not run.
-    ///
-    /// # Errors
-    /// [`Failure`] when it does not start.
     pub(crate) async fn url(&self) -> Result<Url, Failure> {
         let _one_at_a_time = self.starting.lock().await;
         let until = Instant::now() + START_WAIT;

@@ -80,9 +80,6 @@ impl fmt::Debug for Opened {
 }
 
 /// Which store this process uses.
-///
-/// # Errors
-/// [`Failure`] when the setting is invalid.
 pub(crate) fn choice(config: &Config, data: &Path) -> Result<Choice, Failure> {
     let choice = config.ledger.choice(&node_name(data));
     choice.map_err(|why| Failure::usage("the ledger cannot be used").because(why))
@@ -99,9 +96,6 @@ fn node_name(data: &Path) -> String {
 }
 
 /// Opens the store that is configured.
-///
-/// # Errors
-/// [`Failure`] when it cannot be used.
 pub(crate) async fn open(
     config: &Config,
     data: &Path,
@@ -211,17 +205,11 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
 }
 
 /// Refuses a data folder whose ledger is not whole: an interrupted backup or import.
-///
-/// # Errors
-/// [`Failure`] that says so.
 pub(crate) fn check_finished(data: &Path) -> Result<(), Failure> {
     embedded::check_finished(&store_folder(data)).map_err(|error| refused(&error))
 }
 
 /// Refuses the ledger in a data folder that is or was a node of a database: what was executed there is not in it.
-///
-/// # Errors
-/// [`Failure`] that says so.
 pub(crate) fn check_own(data: &Path) -> Result<(), Failure> {
     let witness = witness_folder(data);
     if matches!(witness.try_exists(), Ok(false)) {

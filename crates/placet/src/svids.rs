@@ -8,9 +8,6 @@ use placet_types::clock::Clock;
 use crate::{clock::SystemClock, config::load::Config, failure::Failure};
 
 /// Fetches them, and renews them until the returned keeper is dropped; `None` if no secret is one.
-///
-/// # Errors
-/// [`Failure`] when the agent cannot be reached, or a secret of it is not available.
 pub(crate) async fn open(config: &Config) -> Result<Option<SvidKeeper>, Failure> {
     let socket = config.identity.workload_api.as_ref().filter(|_| config.secrets.need_agent());
     let Some(socket) = socket else { return Ok(None) };

@@ -67,9 +67,6 @@ impl From<FileProblem> for Failure {
 }
 
 /// The text of a file.
-///
-/// # Errors
-/// [`FileProblem`] when it cannot be read, is too large or is not text.
 pub(crate) fn read_text(path: &Path) -> Result<String, FileProblem> {
     // Looked at before it is opened: opening a named pipe waits for a writer.
     if !fs::metadata(path).map_err(|error| unread(path, &error))?.is_file() {
@@ -79,9 +76,6 @@ pub(crate) fn read_text(path: &Path) -> Result<String, FileProblem> {
 }
 
 /// The text passed to a command: from a file, a named pipe, or standard input for `-`.
-///
-/// # Errors
-/// [`FileProblem`] when it cannot be read, is too large or is not text.
 pub(crate) fn read_input(path: &Path) -> Result<String, FileProblem> {
     if path == Path::new("-") {
         return text_of(Path::new("standard input"), io::stdin().lock());
@@ -104,17 +98,11 @@ fn text_of(path: &Path, input: impl io::Read) -> Result<String, FileProblem> {
 }
 
 /// Reads a value from a YAML file.
-///
-/// # Errors
-/// [`FileProblem`] naming the line and the key.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileProblem> {
     parse(path, &read_text(path)?)
 }
 
 /// Reads a value from YAML text; `path` is for the message.
-///
-/// # Errors
-/// [`FileProblem`] naming the line and the key.
 pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileProblem> {
     let mut key = None;
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {

@@ -104,7 +104,6 @@ pub struct PlannedCall {
 
 impl Progress {
     /// The beginning of a plan.
-    #[must_use]
     pub fn begin(plan: Plan, task: &str, run_id: String, traceparent: String) -> Self {
         let messages =
             vec![Message::new("system", plan.system_message()), Message::new("user", task)];
@@ -161,7 +160,6 @@ impl Progress {
     }
 
     /// Whether it cannot go on: it has its answer, or a limit ended it.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.answer.is_some() || (self.calls.is_empty() && self.limit().is_some())
     }

@@ -40,7 +40,6 @@ impl BundleSource {
     }
 
     /// The digest that names this bundle in decisions and audits: over every file's name and text.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         let mut sorted: Vec<&PolicyFile> = self.files.iter().collect();
         sorted.sort_by(|a, b| a.name.cmp(&b.name));

@@ -324,7 +324,6 @@ pub enum ExpectedOutcome {
 
 impl ExpectedOutcome {
     /// The word in a case file.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",

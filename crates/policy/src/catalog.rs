@@ -54,7 +54,6 @@ impl Catalog {
     }
 
     /// The capability that may be called by this alias (TM-13); `None` where it is ambiguous.
-    #[must_use]
     pub fn aliased(&self, name: &str) -> Option<&CapabilityId> {
         self.aliases.get(name)?.as_ref()
     }
@@ -65,7 +64,6 @@ impl Catalog {
     }
 
     /// What `id` is for `tenant`; absent when it may not have it at all.
-    #[must_use]
     pub fn resolve(&self, tenant: &TenantId, id: &CapabilityId) -> Option<Target> {
         let listed = self.adapters.get(id.adapter())?;
         let capability = listed.capabilities.get(id.capability())?;

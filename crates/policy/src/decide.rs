@@ -51,7 +51,6 @@ impl Snapshot {
 
     /// The indices of the agreements among `votes` that no longer count as they were given, now that `requirement` is asked for: those of
     /// people who may no longer agree, and of groups whose membership nothing from the last day confirms. Those people may agree again.
-    #[must_use]
     pub fn lapsed(
         &self,
         chain: &PrincipalChain,

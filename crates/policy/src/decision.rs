@@ -45,7 +45,6 @@ pub struct Decision {
 
 impl Decision {
     /// Whether the caller asked for another mode than the call has.
-    #[must_use]
     pub fn is_misclassified(&self) -> bool {
         self.mode_requested != self.mode_effective
     }
@@ -95,7 +94,6 @@ pub enum PolicyEffect {
 
 impl PolicyEffect {
     /// The word in a policy.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Permit => "permit",
@@ -116,7 +114,6 @@ pub enum Link {
 
 impl Link {
     /// How the link is named to readers.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Actor => "the caller",
@@ -153,7 +150,6 @@ pub enum DenialKind {
 
 impl DenialKind {
     /// The code that the caller gets.
-    #[must_use]
     pub const fn code(self) -> ErrorCode {
         match self {
             Self::Lockdown | Self::Ceiling | Self::Policy | Self::NobodyToAsk => {
@@ -169,7 +165,6 @@ impl DenialKind {
     }
 
     /// The name in case files and audits.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lockdown => "lockdown",

@@ -25,7 +25,6 @@ pub struct Explanation {
 
 impl Explanation {
     /// Explains a verdict by the snapshot that gave it.
-    #[must_use]
     pub fn of(snapshot: &Snapshot, verdict: &Verdict) -> Self {
         let decision = verdict.decision().clone();
         let requirement = match verdict {
@@ -91,7 +90,6 @@ fn determining(one: &Determining) -> String {
 }
 
 /// Who has to agree, in a line.
-#[must_use]
 pub fn requirement_line(requirement: &Requirement) -> String {
     let people =
         |count: u32| if count == 1 { "1 person".to_owned() } else { format!("{count} people") };

@@ -114,7 +114,6 @@ pub enum ApprovalScope {
 
 impl ApprovalScope {
     /// The name in policies.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Once => "once",

@@ -62,7 +62,6 @@ pub enum DirectiveActKind {
 
 impl DirectiveActKind {
     /// The action's name in policies.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DeclareBreakGlass => "declare_break_glass",

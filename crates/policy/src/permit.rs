@@ -49,61 +49,51 @@ impl Permit {
     }
 
     /// The decision behind it.
-    #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
     /// The digest of the request that may run.
-    #[must_use]
     pub fn request_digest(&self) -> Digest {
         self.request_digest
     }
 
     /// The operation that may run.
-    #[must_use]
     pub fn capability(&self) -> &CapabilityId {
         &self.capability
     }
 
     /// The effect record it may run under; never absent when [`Self::write_class`].
-    #[must_use]
     pub fn record(&self) -> Option<RecordId> {
         self.record
     }
 
     /// The approval that dispatch consumes.
-    #[must_use]
     pub fn approval_id(&self) -> Option<&ApprovalId> {
         self.approval_id.as_ref()
     }
 
     /// The standing grant that the dispatch uses once, if it satisfied policy.
-    #[must_use]
     pub fn grant(&self) -> Option<&DirectiveId> {
         self.grant.as_ref()
     }
 
     /// The mode the call runs in.
-    #[must_use]
     pub fn mode_effective(&self) -> ApprovalMode {
         self.decision.mode_effective
     }
 
     /// The policy epoch; dispatch in another epoch needs a new decision.
-    #[must_use]
     pub fn epoch(&self) -> u64 {
         self.decision.epoch
     }
 
     /// The state of the approval service that it reflects; where that has become stricter, dispatch needs a new decision.
-    #[must_use]
     pub fn directives(&self) -> DirectiveBasis {
         self.directives
     }
 
     /// Whether the call changes something, so that it must be durable before it is sent.
-    #[must_use]
     pub fn write_class(&self) -> bool {
         self.write_class
     }

@@ -33,7 +33,6 @@ pub struct Policies {
 
 impl Policies {
     /// What is activated: policies, contracts, directory and issuers together.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         let directory = serde_json::to_value(self.directory.as_ref()).unwrap_or_default();
         let mut contracts: Vec<_> =
@@ -50,7 +49,6 @@ impl Policies {
     }
 
     /// What differs from `before`, for people to read.
-    #[must_use]
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
         let digests = |policies: &Self| -> BTreeMap<AdapterName, Digest> {
             let contracts = policies.catalog.contracts();
@@ -73,14 +71,12 @@ impl Policies {
     }
 
     /// The same in the epoch that its activation was given.
-    #[must_use]
     pub fn at_epoch(&self, epoch: u64) -> Self {
         let policy = Arc::new(Snapshot::clone(&self.policy).at_epoch(epoch));
         Self { policy, ..self.clone() }
     }
 
     /// Whether both directories say the same about the principals of the chain.
-    #[must_use]
     pub fn describes_alike(&self, other: &Self, chain: &PrincipalChain) -> bool {
         let (tenant, actor) = (chain.tenant(), &chain.actor.id);
         let (one, other) = (&self.directory, &other.directory);

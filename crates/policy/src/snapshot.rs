@@ -103,7 +103,6 @@ pub struct UntypedTool {
 
 impl UntypedTool {
     /// What policies do not see of a tool's arguments; `None` if they see all.
-    #[must_use]
     pub fn unseen(capability: &Capability) -> Option<Self> {
         Self::of(capability).1
     }
@@ -133,13 +132,11 @@ impl Snapshot {
     }
 
     /// The digest that names the bundle.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
     /// The policy epoch this snapshot is active in.
-    #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -152,7 +149,6 @@ impl Snapshot {
     }
 
     /// The generated Cedar schema.
-    #[must_use]
     pub fn schema_text(&self) -> &str {
         &self.schema_text
     }
@@ -170,7 +166,6 @@ impl Snapshot {
     }
 
     /// Tools whose arguments policies see only in part or not at all.
-    #[must_use]
     pub fn untyped_tools(&self) -> &[UntypedTool] {
         &self.untyped
     }

@@ -23,7 +23,6 @@ use crate::{
 impl Snapshot {
     /// The tools that this chain could call or have held under some circumstances; all others do not exist for it. The groups
     /// are those of the user's verified claims.
-    #[must_use]
     pub fn surface(
         &self,
         chain: &PrincipalChain,

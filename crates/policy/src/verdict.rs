@@ -23,7 +23,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// How the verdict came about.
-    #[must_use]
     pub fn decision(&self) -> &Decision {
         match self {
             Self::Permit(permit) => permit.decision(),

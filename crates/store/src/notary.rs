@@ -119,7 +119,6 @@ impl Notary {
     }
 
     /// A secret of the same key for another purpose; see [`SealKey::secret_for`].
-    #[must_use]
     pub fn secret_for(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
         self.key.secret_for(purpose)
     }

@@ -192,7 +192,6 @@ impl PostgresStore {
     }
 
     /// For how long no other node may take over this one's work; zero: it could not renew its lease, and should not be given work.
-    #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.state.lease_left()
     }

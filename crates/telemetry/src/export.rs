@@ -122,7 +122,6 @@ pub struct TelemetryGuard {
 
 impl TelemetryGuard {
     /// The metrics of the process.
-    #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }

@@ -121,7 +121,6 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Metrics that are all zero, in a registry of their own.
-    #[must_use]
     pub fn new() -> Self {
         let inner = Inner::registered();
         for stage in Stage::ALL {
@@ -140,7 +139,6 @@ impl Metrics {
     }
 
     /// The OpenMetrics text, to be served as `application/openmetrics-text; version=1.0.0; charset=utf-8`.
-    #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Only the formatter can fail, and a `String` takes everything; half a text would be worse than none.
@@ -181,7 +179,6 @@ impl Metrics {
     }
 
     /// A call is with an adapter until the guard is dropped.
-    #[must_use]
     pub fn enter_adapter(&self, adapter: &str) -> Inflight {
         let gauge = self.inner.inflight.of([adapter]);
         gauge.inc();

@@ -84,7 +84,6 @@ pub(crate) fn prepare() {
 }
 
 /// Whether a field or attribute of this name is masked, whatever it holds.
-#[must_use]
 pub fn is_secret_name(name: &str) -> bool {
     let mut words = String::with_capacity(name.len().saturating_add(4));
     let mut was_lower = false;
@@ -106,13 +105,11 @@ pub fn is_secret_name(name: &str) -> bool {
 }
 
 /// Whether a text holds something that looks like a secret.
-#[must_use]
 pub fn holds_secret(text: &str) -> bool {
     PATTERNS.as_ref().is_none_or(|patterns| patterns.any.is_match(text))
 }
 
 /// The text with everything masked that looks like a secret.
-#[must_use]
 pub fn text(text: &str) -> Cow<'_, str> {
     let Some(patterns) = PATTERNS.as_ref() else {
         return Cow::Borrowed(MASK);
@@ -130,7 +127,6 @@ pub fn text(text: &str) -> Cow<'_, str> {
 }
 
 /// The text of a named field, masked whole if the name says so.
-#[must_use]
 pub fn field<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     if is_secret_name(name) { Cow::Borrowed(MASK) } else { text(value) }
 }

@@ -22,7 +22,6 @@ pub struct CapturedSpans {
 
 impl CapturedSpans {
     /// Everything that has been exported.
-    #[must_use]
     pub fn all(&self) -> Vec<SpanData> {
         self.spans.lock().clone()
     }
@@ -43,7 +42,6 @@ pub struct CapturedLog {
 
 impl CapturedLog {
     /// Everything that has been logged.
-    #[must_use]
     pub fn text(&self) -> String {
         let bytes = self.bytes.lock();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -42,7 +42,6 @@ impl Stage {
         [Self::Build, Self::Broker, Self::Gate, Self::Invoke, Self::Return, Self::Approval];
 
     /// The name without its prefix, as the metrics show it.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Build => "build",
@@ -120,7 +119,6 @@ macro_rules! span_of_stage {
 }
 
 /// The root span of a call. It joins the remote trace, or starts one.
-#[must_use]
 pub fn call_span(
     parent: Option<&TraceParent>,
     tracestate: Option<&str>,
@@ -141,7 +139,6 @@ pub fn call_span(
 }
 
 /// The span of a stage, below another span.
-#[must_use]
 pub fn stage_span(parent: &Span, stage: Stage) -> Span {
     or_parent(span_of_stage!(DETAIL_TARGET, parent.id(), stage), parent)
 }
@@ -153,7 +150,6 @@ fn or_parent(span: Span, parent: &Span) -> Span {
 
 /// The span of a stage of a call that was held and goes on later, perhaps in another process. It is a child of the span
 /// whose `traceparent` was kept, in the same trace.
-#[must_use]
 pub fn continue_span(
     traceparent: &str,
     tracestate: Option<&str>,
@@ -169,7 +165,6 @@ pub fn continue_span(
 }
 
 /// The span of one attempt at an adapter. Its [`traceparent_of`] is what the adapter passes on.
-#[must_use]
 pub fn adapter_span(parent: &Span, fields: &AdapterFields<'_>) -> Span {
     let span = tracing::info_span!(
         target: DETAIL_TARGET,
@@ -238,26 +233,22 @@ pub fn record_replayed(span: &Span) {
 }
 
 /// The span's position in its trace, which makes a receiver's spans its children.
-#[must_use]
 pub fn parent_of(span: &Span) -> Option<TraceParent> {
     TraceParent::of(&span_context(span))
 }
 
 /// The header that makes a receiver's spans children of this one.
-#[must_use]
 pub fn traceparent_of(span: &Span) -> Option<String> {
     parent_of(span).map(|parent| parent.to_string())
 }
 
 /// The `tracestate` that came in, to be sent along with [`traceparent_of`].
-#[must_use]
 pub fn tracestate_of(span: &Span) -> Option<String> {
     let header = span_context(span).trace_state().header();
     (!header.is_empty()).then_some(header)
 }
 
 /// How a status is spelt in spans and metrics; the same as on the wire.
-#[must_use]
 pub const fn status_name(status: ResultStatus) -> &'static str {
     match status {
         ResultStatus::Succeeded => "succeeded",

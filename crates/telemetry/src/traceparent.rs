@@ -26,7 +26,6 @@ pub struct TraceParent {
 
 impl TraceParent {
     /// Reads a header. Anything that the recommendation calls invalid is `None`: the receiver starts a new trace.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > TRACEPARENT_BYTES_MAX {
             return None;
@@ -46,7 +45,6 @@ impl TraceParent {
     }
 
     /// The id of the trace, 32 hexadecimal digits.
-    #[must_use]
     pub fn trace_id(&self) -> String {
         self.trace_id.to_string()
     }

@@ -18,13 +18,11 @@ pub struct TestClock(AtomicI64);
 
 impl TestClock {
     /// A clock that shows so many milliseconds since 1970.
-    #[must_use]
     pub const fn new(ms: i64) -> Self {
         Self(AtomicI64::new(ms))
     }
 
     /// The same, shared.
-    #[must_use]
     pub fn at(ms: i64) -> Arc<Self> {
         Arc::new(Self::new(ms))
     }

@@ -15,7 +15,6 @@ pub struct Counter {
 
 impl Counter {
     /// A counter whose ids begin with this number of at most six digits.
-    #[must_use]
     pub const fn with_prefix(prefix: u64) -> Self {
         Self { prefix, next: AtomicU64::new(0) }
     }

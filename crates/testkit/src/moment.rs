@@ -19,7 +19,6 @@ pub struct Moment {
 
 impl Moment {
     /// This moment.
-    #[must_use]
     pub fn now() -> Self {
         let (mono, wall) = (clock_gettime(ClockId::Monotonic), clock_gettime(ClockId::Realtime));
         let us = mono.tv_sec.saturating_mul(1_000_000).saturating_add(mono.tv_nsec / 1_000);
@@ -28,7 +27,6 @@ impl Moment {
     }
 
     /// How many milliseconds lie between `earlier` and this one; zero when it is not earlier.
-    #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.us.saturating_sub(earlier.us) / 1_000
     }

@@ -32,32 +32,27 @@ pub struct ApproverGroup {
 
 impl ApproverGroup {
     /// A group of the call's own tenant.
-    #[must_use]
     pub const fn own(group: GroupId) -> Self {
         Self { tenant: None, group }
     }
 
     /// A group of `tenant`, as it is asked about a call of `own`.
-    #[must_use]
     pub fn of(own: &TenantId, tenant: TenantId, group: GroupId) -> Self {
         let tenant = (tenant != *own).then_some(tenant);
         Self { tenant, group }
     }
 
     /// The other tenant whose group it is; `None`: the call's own.
-    #[must_use]
     pub const fn external_tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
     }
 
     /// The group within its tenant.
-    #[must_use]
     pub const fn group(&self) -> &GroupId {
         &self.group
     }
 
     /// Whether somebody of `tenant` (`None`: of the call's own) who is in `groups` is in it.
-    #[must_use]
     pub fn has(&self, tenant: Option<&TenantId>, groups: &BTreeSet<GroupId>) -> bool {
         self.tenant.as_ref() == tenant && groups.contains(&self.group)
     }
@@ -114,7 +109,6 @@ pub struct Voice<'a> {
 
 impl<'a> Voice<'a> {
     /// A person of the call's own tenant.
-    #[must_use]
     pub const fn own(person: &'a PrincipalId) -> Self {
         Self { tenant: None, person }
     }
@@ -157,7 +151,6 @@ pub struct Requirement {
 
 impl Requirement {
     /// A requirement of groups and a quorum alone.
-    #[must_use]
     pub const fn new(
         groups: BTreeMap<ApproverGroup, u32>,
         quorum: u32,
@@ -176,7 +169,6 @@ impl Requirement {
     }
 
     /// The other tenants that are asked, at once or after a while of silence.
-    #[must_use]
     pub fn external_tenants(&self) -> BTreeSet<TenantId> {
         let later = self.escalations.iter().map(|escalation| &escalation.group);
         let groups = self.groups.keys().chain(later);
@@ -184,7 +176,6 @@ impl Requirement {
     }
 
     /// What is asked of the people of one other tenant, and why, without whom else it asks. The quorum is that of their own groups.
-    #[must_use]
     pub fn part_of(&self, external: &TenantId) -> Self {
         let is_theirs = |group: &ApproverGroup| group.external_tenant() == Some(external);
         let mut part = self.clone();
@@ -202,7 +193,6 @@ impl Requirement {
     /// Also answers how many these are; all others wait for a silence from now on.
     ///
     /// One was made if it is to the same group, after no longer a silence, for no more people, and stands in for no further group.
-    #[must_use]
     pub fn instead_of(self, earlier: &Self, escalated: u32) -> (Self, u32) {
         let made = earlier.escalations.iter();
         let made = made.take(usize::try_from(escalated).unwrap_or(usize::MAX));
@@ -220,7 +210,6 @@ impl Requirement {
     }
 
     /// Everything that this or `after` asks for, as an edit has to meet it.
-    #[must_use]
     pub fn joined(&self, after: Self) -> Self {
         let escalations = joined_escalations([self, &after]);
         let mut groups = after.groups;
@@ -367,7 +356,6 @@ pub struct Vote {
 
 impl Vote {
     /// The token it was given with, for display: its handle, and the client it was issued to. Empty if that is not recorded.
-    #[must_use]
     pub fn with_token(&self) -> String {
         let Some(token) = &self.token_ref else { return String::new() };
         let client = self.client.as_ref().map(|client| format!(" of client {client}"));
@@ -382,14 +370,12 @@ impl Vote {
     }
 
     /// The person whose duty it was.
-    #[must_use]
     pub fn duty_of(&self) -> Voice<'_> {
         let person = self.stands_for.as_ref().unwrap_or(&self.approver);
         Voice { tenant: self.tenant.as_ref(), person }
     }
 
     /// Whether the approver decided as one of a group.
-    #[must_use]
     pub fn is_of(&self, group: &ApproverGroup) -> bool {
         group.has(self.tenant.as_ref(), &self.groups)
     }

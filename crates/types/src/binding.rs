@@ -68,7 +68,6 @@ pub struct RequestBinding {
 
 impl RequestBinding {
     /// The digest an approval is given for.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         let builder = DigestBuilder::new("placet.request.v1")
             .field("tenant", self.principal_chain.tenant().as_str().as_bytes());

@@ -50,7 +50,6 @@ pub struct DelegationIdentity {
 
 impl CallerIdentity {
     /// The identity of the parties of a run, without their tokens.
-    #[must_use]
     pub fn of(agent: &RunAgent, user: Option<&RunUser>, proof: &CallerProof) -> Self {
         Self {
             agent_urn: agent.agent_urn.clone(),

@@ -27,13 +27,11 @@ pub struct Timestamp(i64);
 
 impl Timestamp {
     /// The moment `ms` milliseconds after the Unix epoch.
-    #[must_use]
     pub const fn from_ms(ms: i64) -> Self {
         Self(ms)
     }
 
     /// Milliseconds since the Unix epoch.
-    #[must_use]
     pub const fn as_ms(self) -> i64 {
         self.0
     }
@@ -45,7 +43,6 @@ impl Timestamp {
     }
 
     /// Milliseconds from `earlier` to this moment; negative when `earlier` is later.
-    #[must_use]
     pub const fn since_ms(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -61,7 +61,6 @@ impl DirectiveKind {
         [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Delegation, Self::Revocation];
 
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Grant => "grant",
@@ -84,7 +83,6 @@ pub struct DirectiveBasis {
 
 impl DirectiveBasis {
     /// Whether nothing is stricter at `now`, when the approval service has become stricter `rev` times.
-    #[must_use]
     pub fn holds(&self, rev: u64, now: Timestamp) -> bool {
         self.rev == rev && self.until.is_none_or(|until| now < until)
     }
@@ -108,7 +106,6 @@ pub enum DirectiveBody {
 
 impl DirectiveBody {
     /// Its kind.
-    #[must_use]
     pub const fn kind(&self) -> DirectiveKind {
         match self {
             Self::Grant(_) => DirectiveKind::Grant,
@@ -178,7 +175,6 @@ pub struct Freeze {
 
 impl Freeze {
     /// Whether it is for calls of this adapter.
-    #[must_use]
     pub fn holds(&self, adapter: &AdapterName) -> bool {
         self.adapters.is_empty() || self.adapters.contains(adapter)
     }

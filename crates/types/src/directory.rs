@@ -143,26 +143,22 @@ impl Directory {
     }
 
     /// The person `id` of `tenant`, if declared.
-    #[must_use]
     pub fn user(&self, tenant: &TenantId, id: &PrincipalId) -> Option<&UserEntry> {
         self.tenants.get(tenant)?.users.get(id)
     }
 
     /// The agent `id` of `tenant`, if declared.
-    #[must_use]
     pub fn agent(&self, tenant: &TenantId, id: &PrincipalId) -> Option<&AgentEntry> {
         self.tenants.get(tenant)?.agents.get(id)
     }
 
     /// Whether the agent `id` of `tenant` may act: `active`, `suspended`, or `unlisted`.
-    #[must_use]
     pub fn lifecycle(&self, tenant: &TenantId, id: &PrincipalId) -> &'static str {
         let known = |entry: &AgentEntry| if entry.active { "active" } else { "suspended" };
         self.agent(tenant, id).map_or("unlisted", known)
     }
 
     /// The ceiling that a run of `agent` has when it asks for `wanted`: no stronger than any of the agent's classes allows (decision 6).
-    #[must_use]
     pub fn ceiling(
         &self,
         tenant: &TenantId,

@@ -34,25 +34,21 @@ macro_rules! codes {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The code on the wire.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
 
             /// The HTTP status that goes with the code (RFC 9110).
-            #[must_use]
             pub const fn http_status(self) -> u16 {
                 match self { $(Self::$variant => $status,)* }
             }
 
             /// Whether the same request may succeed later without being changed.
-            #[must_use]
             pub const fn retryable(self) -> bool {
                 match self { $(Self::$variant => $retryable,)* }
             }
 
             /// What the caller should do, in one sentence.
-            #[must_use]
             pub const fn remediation(self) -> &'static str {
                 match self { $(Self::$variant => $hint,)* }
             }
@@ -131,7 +127,6 @@ codes! {
 
 impl ErrorCode {
     /// Whether it means that a call has no credential that its target accepts, no matter who can fix that.
-    #[must_use]
     pub const fn lacks_credential(self) -> bool {
         matches!(self, Self::CredentialRefused | Self::CredentialMisconfigured)
     }
@@ -183,7 +178,6 @@ pub struct Refusal {
 
 impl Refusal {
     /// A refusal before anything was executed; for a call that is or was in progress, its execution is unknown.
-    #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let unknown = matches!(code, ErrorCode::OutcomeUnknown | ErrorCode::InProgress);
         let execution = if unknown { Execution::Unknown } else { Execution::NotExecuted };

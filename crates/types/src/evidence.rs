@@ -22,7 +22,6 @@ pub enum EvidenceKind {
 
 impl EvidenceKind {
     /// The name on the wire and in policies.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Result => "result",

@@ -108,7 +108,6 @@ macro_rules! text_ids {
             }
 
             /// The identifier as text.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -201,13 +200,11 @@ const RESERVED: &str = "placet/";
 
 impl RunId {
     /// Whether the name is reserved for the engine.
-    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.as_str().starts_with(RESERVED)
     }
 
     /// Under which name a session is kept among the runs.
-    #[must_use]
     pub fn of_session(session: &SessionId) -> Self {
         // A digest, since a session's name may be as long as a run's.
         let digest = Digest::of(session.as_str().as_bytes());
@@ -215,7 +212,6 @@ impl RunId {
     }
 
     /// Under which name a meter with this window is kept among the runs: of one capability, or of all.
-    #[must_use]
     pub fn of_meter(window: &str, capability: Option<&CapabilityId>) -> Self {
         let name = match capability {
             None => format!("{RESERVED}meter/{window}/agent"),
@@ -227,7 +223,6 @@ impl RunId {
 
 impl PrincipalId {
     /// The owner of the meters that count the calls of a whole tenant. They differ from those of an agent by their [`RunId`].
-    #[must_use]
     pub fn of_meters() -> Self {
         Self("placet".into())
     }
@@ -250,19 +245,16 @@ impl CapabilityId {
     }
 
     /// The adapter's part.
-    #[must_use]
     pub fn adapter(&self) -> &AdapterName {
         &self.adapter
     }
 
     /// The operation's part.
-    #[must_use]
     pub fn capability(&self) -> &CapabilityName {
         &self.capability
     }
 
     /// The name a planner sees: `adapter__capability`.
-    #[must_use]
     pub fn tool_name(&self) -> String {
         format!("{}__{}", self.adapter, self.capability)
     }
@@ -317,7 +309,6 @@ pub struct RecordId(pub(crate) Digest);
 
 impl RecordId {
     /// The record id as the digest it is.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         self.0
     }

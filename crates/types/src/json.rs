@@ -255,7 +255,6 @@ fn in_json(expected: &str) -> String {
 }
 
 /// A reference token of a pointer with its slash, in full length.
-#[must_use]
 pub fn token(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }

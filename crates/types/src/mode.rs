@@ -35,7 +35,6 @@ impl ApprovalMode {
         [Self::ReadOnly, Self::LocalWrite, Self::Network, Self::Delegated, Self::Destructive];
 
     /// The name on the wire and in policies.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadOnly => "read_only",
@@ -79,7 +78,6 @@ pub enum EngineMode {
 
 impl EngineMode {
     /// The name on the wire and in policies.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",

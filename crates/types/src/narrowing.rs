@@ -25,7 +25,6 @@ pub struct Change {
 
 impl Change {
     /// The effect of an edit on the arguments of a tool with this schema.
-    #[must_use]
     pub fn of(schema: &ArgumentSchema, before: &Value, after: &Value) -> Self {
         let mut masked = schema.sensitive_pointers(before);
         masked.extend(schema.sensitive_pointers(after));
@@ -38,7 +37,6 @@ impl Change {
 ///
 /// A removed member may be a filter or a precondition, an empty list a filter that excludes nothing, and zero no limit: none of the
 /// three is narrower.
-#[must_use]
 pub fn is_narrower(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {

@@ -30,7 +30,6 @@ pub enum PrincipalKind {
 
 impl PrincipalKind {
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -58,7 +57,6 @@ pub struct KeyScope {
 
 impl RecordId {
     /// The record of `key` within `scope`.
-    #[must_use]
     pub fn derive(scope: &KeyScope, key: &IdempotencyKey) -> Self {
         Self(
             DigestBuilder::new("placet.record.v1")
@@ -97,7 +95,6 @@ pub struct Principal {
 pub type TokenAudiences = BTreeMap<String, BTreeSet<String>>;
 
 /// Audiences of tokens, for people to read.
-#[must_use]
 pub fn listed(audiences: &TokenAudiences) -> String {
     let named = |(token, audiences): (&String, &BTreeSet<String>)| {
         let audiences: Vec<&str> = audiences.iter().map(String::as_str).collect();
@@ -123,13 +120,11 @@ pub struct PrincipalChain {
 
 impl PrincipalChain {
     /// The tenant of the call: the actor's.
-    #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.actor.tenant_id
     }
 
     /// Whether another chain is of the same caller: the same agent for the same user.
-    #[must_use]
     pub fn is_same_caller(&self, other: &Self) -> bool {
         let user = |chain: &Self| chain.on_behalf_of.as_ref().map(|user| user.id.clone());
         self.tenant() == other.tenant()
@@ -139,14 +134,12 @@ impl PrincipalChain {
     }
 
     /// How many times the user's authority was handed on: 0 without a user, 1 when it came to the actor directly.
-    #[must_use]
     pub fn delegation_depth(&self) -> u8 {
         let before = u8::try_from(self.via.len()).unwrap_or(u8::MAX);
         u8::from(self.on_behalf_of.is_some()).saturating_add(before)
     }
 
     /// The scope in which this chain's keys for `capability` are unique.
-    #[must_use]
     pub fn key_scope(&self, capability: &CapabilityId) -> KeyScope {
         KeyScope {
             tenant: self.actor.tenant_id.clone(),
@@ -158,7 +151,6 @@ impl PrincipalChain {
     }
 
     /// Adds every link's kind, tenant and id to a digest; display names are left out.
-    #[must_use]
     pub fn digest_into(&self, builder: DigestBuilder) -> DigestBuilder {
         let links = std::iter::once(&self.actor).chain(&self.on_behalf_of);
         let parts: Vec<&[u8]> = links

@@ -45,7 +45,6 @@ impl AuthType {
     ];
 
     /// The name on the wire and in policies.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Jwt => "jwt",
@@ -59,7 +58,6 @@ impl AuthType {
     }
 
     /// Whether it proves by itself which workload calls: the proof is an SVID, or cannot be used without the workload's private key.
-    #[must_use]
     pub const fn attests_workload(self) -> bool {
         match self {
             Self::BoundJwt | Self::JwtSvid | Self::X509 | Self::X509Svid => true,
@@ -89,7 +87,6 @@ pub struct Proof {
 
 impl Proof {
     /// The SPIFFE id, where it is an SVID: in another proof nobody vouches that a subject of this form is one.
-    #[must_use]
     pub fn spiffe_id(&self) -> Option<&str> {
         let is_svid = matches!(self.auth_type, AuthType::JwtSvid | AuthType::X509Svid);
         is_svid.then_some(self.subject.as_str())
@@ -111,7 +108,6 @@ pub struct CallerProof {
 
 impl CallerProof {
     /// The proof by the development key for these parties: for made-up decisions, as in policy cases and rehearsals.
-    #[must_use]
     pub fn of_development(chain: &PrincipalChain) -> Self {
         let proof = |subject: &str| Proof {
             auth_type: AuthType::Development,
@@ -127,7 +123,6 @@ impl CallerProof {
     }
 
     /// Whether it belongs to these parties: it has a user's proof exactly if the call is for a user.
-    #[must_use]
     pub const fn fits(&self, chain: &PrincipalChain) -> bool {
         self.user.is_some() == chain.on_behalf_of.is_some()
     }

@@ -66,13 +66,11 @@ pub struct BudgetRequest {
 
 impl BudgetRequest {
     /// Whether it requests nothing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// What is requested, with `base` for what is absent.
-    #[must_use]
     pub fn over(self, base: RunBudget) -> RunBudget {
         RunBudget {
             calls_max: self.calls_max.unwrap_or(base.calls_max),

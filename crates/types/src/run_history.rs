@@ -23,7 +23,6 @@ pub struct RunHistory(BTreeMap<CapabilityId, BTreeMap<String, Vec<Value>>>);
 
 impl RunHistory {
     /// Whether nothing is remembered.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -52,7 +51,6 @@ impl RunHistory {
     }
 
     /// The values of an argument in calls of an operation.
-    #[must_use]
     pub fn values(&self, capability: &CapabilityId, key: &str) -> &[Value] {
         let keys = self.0.get(capability);
         keys.and_then(|keys| keys.get(key)).map(Vec::as_slice).unwrap_or_default()

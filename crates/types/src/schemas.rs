@@ -51,7 +51,6 @@ pub const PUBLISHED: &[PublishedSchema] = &[
 ];
 
 /// The JSON Schema (draft 2020-12) of a type.
-#[must_use]
 pub fn of<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>()
 }

@@ -46,7 +46,6 @@ pub struct SessionLimits {
 
 impl SessionLimits {
     /// Whether a session is still valid.
-    #[must_use]
     pub fn counts(&self, session: &KeptSession) -> bool {
         session.began_at >= self.began_since && session.used_at >= self.used_since
     }

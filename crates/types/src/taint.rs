@@ -33,7 +33,6 @@ impl Taint {
         [Self::UntrustedContent, Self::Secret, Self::Pii, Self::ExternalEgress];
 
     /// The name on the wire and in policies.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UntrustedContent => "untrusted_content",
@@ -58,7 +57,6 @@ impl FromStr for Taint {
 }
 
 /// The names of a set, for people to read; `none` where it is empty.
-#[must_use]
 pub fn listed(taint: &BTreeSet<Taint>) -> String {
     if taint.is_empty() {
         return "none".to_owned();

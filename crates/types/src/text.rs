@@ -14,7 +14,6 @@ const BLANK: [char; 4] = ['\u{2800}', '\u{13441}', '\u{13442}', '\u{1d159}'];
 /// Whether a reader may miss `c`, take it for another character, or see what follows in another place: controls (line feeds and tabs
 /// included), format and direction characters, everything with the property `Default_Ignorable_Code_Point` (Unicode Standard Annex #44),
 /// every space but U+0020, and private or unassigned characters.
-#[must_use]
 pub fn is_hidden(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control();
@@ -36,7 +35,6 @@ pub fn is_hidden(c: char) -> bool {
 }
 
 /// The text in one line, in which every character that [`is_hidden`] is written as an escape such as `\u{202e}`.
-#[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -51,7 +49,6 @@ pub fn visible(text: &str) -> String {
 
 /// JSON text in which every character that [`is_hidden`] is written as JSON's own escape, so that it is read back as the same value. Line
 /// feeds stay: those of JSON text are between its tokens.
-#[must_use]
 pub fn visible_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {

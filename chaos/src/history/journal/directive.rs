@@ -45,7 +45,6 @@ pub struct GrantImage {
 
 impl DirectiveImage {
     /// Reads an entry of the approval service.
-    #[must_use]
     pub fn read(document: &Value) -> Option<Self> {
         let entry = Reader(document);
         let body = Reader(entry.of("body")?);

@@ -135,7 +135,6 @@ impl<'a> Reader<'a> {
 
 impl RecordImage {
     /// Reads an effect record.
-    #[must_use]
     pub fn read(document: &Value) -> Option<Self> {
         let record = Reader(document);
         let scope = Reader(record.of("scope")?);
@@ -222,7 +221,6 @@ impl AttemptImage {
 
 impl ApprovalImage {
     /// Reads an approval.
-    #[must_use]
     pub fn read(document: &Value) -> Option<Self> {
         let approval = Reader(document);
         let state = approval.of("state")?;

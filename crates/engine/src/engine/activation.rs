@@ -52,13 +52,11 @@ impl Engine {
     }
 
     /// What is active on this node.
-    #[must_use]
     pub fn status(&self) -> StatusView {
         queries::status(&self.context)
     }
 
     /// Whether calls can be admitted, and what is down.
-    #[must_use]
     pub fn readiness(&self) -> Readiness {
         let mut notes: Vec<String> = self
             .context

@@ -58,7 +58,6 @@ impl Engine {
     }
 
     /// How long the caller's proof of identity is still valid.
-    #[must_use]
     pub fn expires_in(&self, caller: &VerifiedCaller) -> Duration {
         let left = caller.expires_at().since_ms(self.context.ledger.store().now());
         Duration::from_millis(u64::try_from(left).unwrap_or(0))

@@ -43,7 +43,6 @@ impl Engine {
     }
 
     /// Whether a token that the caller was verified by has been revoked since.
-    #[must_use]
     pub fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
         self.context.credentials.broker.is_caller_revoked(caller)
     }

@@ -6,25 +6,21 @@ use super::Engine;
 
 impl Engine {
     /// The paths of all live actors, `root/gate/0` and so on.
-    #[must_use]
     pub fn actors(&self) -> Vec<String> {
         self.tree.names()
     }
 
     /// How many actors the runtime knows in this tree; equals the number of [`Self::actors`].
-    #[must_use]
     pub fn actor_count(&self) -> usize {
         self.tree.runtime_count()
     }
 
     /// The identity of the actor now living under a path; changes when it is started again.
-    #[must_use]
     pub fn actor_id(&self, path: &str) -> Option<String> {
         self.tree.id(path)
     }
 
     /// Makes the actor under a path panic: fault injection. `false` when there is none.
-    #[must_use]
     pub fn inject_fault(&self, path: &str) -> bool {
         self.tree.fail(path)
     }

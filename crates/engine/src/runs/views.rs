@@ -103,7 +103,6 @@ pub struct FunctionChoice {
 
 impl FunctionChoice {
     /// The choice of the tool of this name.
-    #[must_use]
     pub fn of(name: String) -> Self {
         Self { kind: FunctionWord::Function, function: FunctionName { name } }
     }

@@ -58,7 +58,6 @@ impl DecisionVerdict {
     pub const ALL: [Self; 3] = [Self::Allow, Self::Hold, Self::Deny];
 
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -87,7 +86,6 @@ impl CallOutcome {
     pub const ALL: [Self; 4] = [Self::Succeeded, Self::Failed, Self::Unknown, Self::NotExecuted];
 
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",

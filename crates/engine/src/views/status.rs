@@ -23,7 +23,6 @@ pub enum DiskState {
 
 impl DiskState {
     /// It, for people to read.
-    #[must_use]
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Same => "the same",

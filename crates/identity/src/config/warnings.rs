@@ -35,7 +35,6 @@ impl IssuerConfig {
 
 impl IdentityConfig {
     /// What an operator should read at start: settings that are weaker than the default.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let all = self.issuers.iter().flat_map(|issuer| {
             issuer.warnings().map(|warning| format!("issuer `{}` {warning}", issuer.issuer))

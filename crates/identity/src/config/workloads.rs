@@ -174,7 +174,6 @@ pub struct ClientAuthority {
 
 impl ClientAuthority {
     /// The authority's name as an issuer.
-    #[must_use]
     pub fn issuer(&self) -> String {
         format!("x509:{}", self.name)
     }

@@ -50,7 +50,6 @@ impl DevKey {
     }
 
     /// The code that `text` is, where this key has signed it and it is still valid at `now`.
-    #[must_use]
     pub fn read_sign_in_code(&self, text: &str, now: Timestamp) -> Option<SignInCode> {
         if text.len() > TEXT_BYTES {
             return None;

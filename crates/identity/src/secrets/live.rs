@@ -26,14 +26,12 @@ pub struct LiveVersion {
 
 impl LiveSecret {
     /// Values without a known expiry.
-    #[must_use]
     pub fn endless(newest: SecretString, previous: Option<SecretString>) -> Self {
         let endless = |value| LiveVersion { value, ends: None };
         Self { newest: endless(newest), previous: previous.map(endless) }
     }
 
     /// The values alone: the one to use, and the one before.
-    #[must_use]
     pub fn into_values(self) -> (SecretString, Option<SecretString>) {
         (self.newest.value, self.previous.map(|previous| previous.value))
     }

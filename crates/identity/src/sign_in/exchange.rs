@@ -96,7 +96,6 @@ impl Provider {
 }
 
 /// The header in which a client authenticates with its secret (RFC 6749, section 2.3.1); `None` if a header cannot hold it.
-#[must_use]
 pub fn basic_authorization(client_id: &str, secret: &SecretString) -> Option<HeaderValue> {
     // Both parts are form-encoded before they are joined.
     let encode = |text: &str| Zeroizing::new(byte_serialize(text.as_bytes()).collect::<String>());

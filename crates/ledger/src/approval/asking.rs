@@ -15,7 +15,6 @@ use super::{ApprovalRecord, ApprovalState, VoteError};
 impl ApprovalRecord {
     /// Since when people have been asked for the current request: since the beginning, the last edit, or the last time it went back to
     /// them.
-    #[must_use]
     pub fn asked_since(&self) -> Timestamp {
         let edited_at = self.edits.last().map(|edit| edit.at);
         self.created_at
@@ -24,7 +23,6 @@ impl ApprovalRecord {
     }
 
     /// When the next escalation is due; `None` when none is left or it is not pending.
-    #[must_use]
     pub fn escalation_due(&self) -> Option<Timestamp> {
         let next = usize::try_from(self.escalated).ok()?;
         let escalation = self.requirement.escalations.get(next)?;
@@ -49,7 +47,6 @@ impl ApprovalRecord {
 
     /// The record back with its approvers, under the current requirement. Agreements at `lapsed` no longer count: those people, or others,
     /// are asked again. The current lifetime applies, but never longer than the original one.
-    #[must_use]
     pub fn back(
         &self,
         requirement: Requirement,

@@ -41,7 +41,6 @@ static NONE: BTreeSet<usize> = BTreeSet::new();
 
 impl<'a> Ballot<'a> {
     /// A ballot without lapsed votes.
-    #[must_use]
     pub fn of(
         requirement: &'a Requirement,
         escalated: u32,
@@ -53,7 +52,6 @@ impl<'a> Ballot<'a> {
 
     /// Counts distinct people, for each group and in total; agreements only to what is shown now, denials of anything that was shown.
     /// External approvers count only where they are asked.
-    #[must_use]
     pub fn tally(&self) -> Tally {
         if enough(self.deniers().len(), self.requirement.deny_threshold.max(1)) {
             return Tally::Denied;
@@ -69,7 +67,6 @@ impl<'a> Ballot<'a> {
     }
 
     /// How many distinct people of a group have agreed to what is shown now.
-    #[must_use]
     pub fn agreed_of(&self, group: &ApproverGroup) -> usize {
         self.agreements().filter(|vote| vote.is_of(group)).count()
     }

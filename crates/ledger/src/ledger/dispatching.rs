@@ -30,7 +30,6 @@ const WINDOW_MARGIN_MS: i64 = 5_000;
 impl Ledger {
     /// For how many milliseconds the token of `attempt` may still be sent again; not at all if 0 or less. A read always may; a keyed call
     /// may not if no clock can tell how long ago the first attempt was.
-    #[must_use]
     pub fn may_repeat_for_ms(&self, attempt: &Attempt) -> i64 {
         match attempt.class {
             Class::ReadOnly => i64::MAX,

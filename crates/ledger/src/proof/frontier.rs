@@ -19,7 +19,6 @@ pub struct Frontier {
 
 impl Frontier {
     /// The frontier of an empty log.
-    #[must_use]
     pub const fn new() -> Self {
         Self { size: 0, peaks: Vec::new() }
     }
@@ -48,31 +47,26 @@ impl Frontier {
     }
 
     /// How many entries.
-    #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
     /// The root over them.
-    #[must_use]
     pub fn root(&self) -> Digest {
         fold(&self.peaks)
     }
 
     /// Size and root.
-    #[must_use]
     pub fn head(&self) -> TreeHead {
         TreeHead { size: self.size, root: self.root() }
     }
 
     /// The roots of the complete subtrees, the largest first.
-    #[must_use]
     pub fn peaks(&self) -> &[Digest] {
         &self.peaks
     }
 
     /// The frontier as bytes for a file: magic, size (little-endian), peaks, and the SHA-256 of all before it.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&self.size.to_le_bytes());
@@ -85,7 +79,6 @@ impl Frontier {
     }
 
     /// Reads [`Frontier::to_bytes`] back; `None` if bytes are missing, added or changed.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (body, check) = bytes.split_last_chunk::<HASH_BYTES>()?;
         if Digest::of(body).as_bytes() != check {

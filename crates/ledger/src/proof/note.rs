@@ -39,7 +39,6 @@ impl NoteName {
     }
 
     /// The name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -164,13 +163,11 @@ impl SignedNote {
     }
 
     /// The text, which is what is signed, including its final line end.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The signatures, in their order.
-    #[must_use]
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures
     }

@@ -68,13 +68,11 @@ pub struct ReceiptClaims {
 
 impl ReceiptClaims {
     /// The proof that the receipt carries.
-    #[must_use]
     pub fn inclusion(&self) -> Inclusion {
         Inclusion { seq: self.seq, size: self.tree_size, path: self.path.clone() }
     }
 
     /// The head that its proof leads to.
-    #[must_use]
     pub const fn head(&self) -> TreeHead {
         TreeHead { size: self.tree_size, root: self.root }
     }

@@ -33,7 +33,6 @@ pub struct TileId {
 
 impl TileId {
     /// How many hashes the tile has in a tree of `size` entries; 0: there is no such tile.
-    #[must_use]
     pub fn width(self, size: u64) -> usize {
         let there = hashes_at(self.level, size);
         let before = self.index.saturating_mul(1 << TILE_BITS);
@@ -43,13 +42,11 @@ impl TileId {
 }
 
 /// How many hashes a level of tiles has in a tree of `size` entries.
-#[must_use]
 pub fn hashes_at(level: u8, size: u64) -> u64 {
     size.checked_shr(u32::from(level).saturating_mul(TILE_BITS)).unwrap_or(0)
 }
 
 /// How many levels of tiles a tree of `size` entries has.
-#[must_use]
 pub fn levels(size: u64) -> u8 {
     (0..TILE_HEIGHT).find(|level| hashes_at(*level, size) == 0).unwrap_or(TILE_HEIGHT)
 }
@@ -75,7 +72,6 @@ pub struct Appender {
 
 impl Appender {
     /// Continues after a frontier, all of whose hashes have been written.
-    #[must_use]
     pub const fn new(frontier: Frontier) -> Self {
         Self { frontier, pending: Vec::new() }
     }
@@ -91,7 +87,6 @@ impl Appender {
     }
 
     /// The tree with everything appended.
-    #[must_use]
     pub const fn frontier(&self) -> &Frontier {
         &self.frontier
     }
@@ -187,7 +182,6 @@ pub struct MemoryTiles(BTreeMap<TileId, Vec<Digest>>);
 
 impl MemoryTiles {
     /// No tiles.
-    #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }

@@ -46,7 +46,6 @@ impl<'t, T: Tiles> TreeView<'t, T> {
     }
 
     /// The trusted head.
-    #[must_use]
     pub const fn head(&self) -> TreeHead {
         self.head
     }
@@ -148,13 +147,11 @@ impl<'t, T: Tiles> TreeView<'t, T> {
 }
 
 /// The tiles that [`TreeView::inclusion`] reads in a log of `head_size` entries: for a store that has to fetch them beforehand.
-#[must_use]
 pub fn tiles_of_inclusion(seq: u64, size: u64, head_size: u64) -> Vec<TileId> {
     recorded(head_size, |view| drop(view.inclusion(seq, size)), &[size])
 }
 
 /// The tiles that [`TreeView::consistency`] reads in a log of `head_size` entries.
-#[must_use]
 pub fn tiles_of_consistency(from: u64, to: u64, head_size: u64) -> Vec<TileId> {
     recorded(head_size, |view| drop(view.consistency(from, to)), &[from, to])
 }

@@ -28,7 +28,6 @@ pub struct IllegalMove {
 impl EffectState {
     /// Whether a record may move from this state to `next`, as far as the states alone can tell; [`EffectRecord::may_move_to`] is the whole
     /// rule. Releasing a key is a removal, for which [`EffectRecord::may_be_removed`] is the rule.
-    #[must_use]
     pub fn may_become(&self, next: &Self) -> bool {
         use EffectState as S;
         match (self, next) {
@@ -119,7 +118,6 @@ impl Attempt {
 
 impl EffectRecord {
     /// Whether the record may become `next`: its state, its arm and what it keeps of an earlier arm. The store checks revisions.
-    #[must_use]
     pub fn may_move_to(&self, next: &Self) -> bool {
         let (arm, unknown) = self.arm_after(&next.state);
         if arm != Some(next.arm) || unknown != next.unknown {
@@ -180,26 +178,22 @@ impl EffectRecord {
     }
 
     /// Whether the key may be released: only where nothing has happened under any arm.
-    #[must_use]
     pub const fn may_be_removed(&self) -> bool {
         self.unknown.is_none() && self.state.is_before_dispatch()
     }
 
     /// Whether the tombstone may be dropped: only if the key tells its own age, so that it is refused as too old from then on. The caller
     /// has to know whether it is due.
-    #[must_use]
     pub fn may_be_forgotten(&self) -> bool {
         matches!(self.state, EffectState::Tombstone { .. }) && time_of(&self.key).is_some()
     }
 
     /// Whether it is dispatched and has to be settled by an epoch before `epoch`.
-    #[must_use]
     pub fn is_orphaned(&self, epoch: u64) -> bool {
         matches!(&self.state, EffectState::Dispatched(attempt) if attempt.duty() < epoch)
     }
 
     /// Whether it was settled, or became a tombstone, before `before`.
-    #[must_use]
     pub fn is_past_retention(&self, before: Timestamp) -> bool {
         let over = self.state.is_settled() || matches!(self.state, EffectState::Tombstone { .. });
         over && self.updated_at < before
@@ -227,7 +221,6 @@ impl EffectRecord {
     }
 
     /// The state after a wait that ended without dispatch: `ended`, or the unknown outcome of the earlier arm.
-    #[must_use]
     pub fn ended_without_dispatch(&self, ended: EffectState) -> EffectState {
         match self.unknown.as_deref() {
             None => ended,
@@ -241,7 +234,6 @@ impl EffectRecord {
     }
 
     /// The refusal of a move to `state`.
-    #[must_use]
     pub fn illegal(&self, state: &EffectState) -> IllegalMove {
         IllegalMove { record_id: self.record_id, from: self.state.name(), to: state.name() }
     }

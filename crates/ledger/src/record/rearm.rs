@@ -31,7 +31,6 @@ pub enum Resolution {
 
 impl Resolution {
     /// The attempt it is about; an operator's word is about all of them.
-    #[must_use]
     pub const fn attempt(&self) -> Option<u32> {
         match self {
             Self::LateAnswer { attempt } | Self::Probe { attempt } => Some(*attempt),

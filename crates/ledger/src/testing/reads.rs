@@ -131,13 +131,11 @@ impl MemoryStore {
     }
 
     /// How often this node has read content.
-    #[must_use]
     pub fn content_reads(&self) -> u64 {
         self.reads.content_read.load(Ordering::SeqCst)
     }
 
     /// How often this node has listed directives.
-    #[must_use]
     pub fn directive_reads(&self) -> u64 {
         self.reads.directive_read.load(Ordering::SeqCst)
     }

@@ -41,9 +41,6 @@ impl Events {
     }
 
     /// The next event; `None` at the end of the stream.
-    ///
-    /// # Errors
-    /// [`EgressError`] when the connection breaks.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, EgressError> {
         loop {
             if let Some(event) = self.lines.event() {

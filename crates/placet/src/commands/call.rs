@@ -148,9 +148,6 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
 }
 
 /// Arguments from an object and from `name=text` and `name:=json`.
-///
-/// # Errors
-/// [`Failure`] when one is malformed or duplicated.
 pub(crate) fn arguments(
     object: Option<&str>,
     pairs: &[String],

@@ -79,9 +79,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 }
 
 /// A fresh link to the console at `base`.
-///
-/// # Errors
-/// [`Failure`] when the development key cannot be used.
 pub(crate) fn link(config: &Config, base: &Url) -> Result<String, Failure> {
     let code = dev_key_here(config)?.sign_in_code(&SystemClock).attempted("no link can be made")?;
     let mut link = base.clone();

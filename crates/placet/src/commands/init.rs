@@ -68,9 +68,6 @@ async fn import(args: &Args, file: &Path, environment: &Environment) -> Outcome 
 }
 
 /// Writes the files for a tenant into a folder.
-///
-/// # Errors
-/// [`Failure`] when one exists already, or cannot be written.
 pub(crate) fn write_all(dir: &Path, tenant: &str) -> Result<Vec<PathBuf>, Failure> {
     let files = files(&tenant.parse().attempted("the tenant has no name")?)?;
     for (name, _) in &files {

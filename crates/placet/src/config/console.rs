@@ -47,9 +47,6 @@ impl Default for ConsoleFile {
 
 impl ConsoleFile {
     /// Checks the section.
-    ///
-    /// # Errors
-    /// [`FileProblem`] naming the first key that cannot be used.
     pub(crate) fn check(
         &self,
         file: &Path,

@@ -146,9 +146,6 @@ pub(crate) struct LedgerPlan {
 
 impl LedgerPlan {
     /// Reads the section; `password` is the secret that it names, or why that is not available.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(crate) fn read(
         file: LedgerFile,
         base: &Path,

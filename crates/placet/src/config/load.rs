@@ -91,9 +91,6 @@ pub(crate) struct Config {
 
 impl Config {
     /// Finds, reads and checks the configuration.
-    ///
-    /// # Errors
-    /// [`Failure`] naming file, line and key of the first thing that is wrong.
     pub(crate) fn load(args: &ConfigArgs, environment: &Environment) -> Result<Self, Failure> {
         let origin = match &args.config {
             Some(path) => Some(path.clone()),
@@ -110,9 +107,6 @@ impl Config {
     }
 
     /// Reads and checks the file at `origin`; without one, the defaults.
-    ///
-    /// # Errors
-    /// [`Failure`] naming file, line and key of the first thing that is wrong.
     pub(crate) fn read(
         origin: Option<PathBuf>,
         environment: &Environment,
@@ -130,17 +124,11 @@ impl Config {
     }
 
     /// Checks that every secret of this machine is available: variables are set, files are readable.
-    ///
-    /// # Errors
-    /// [`Failure`] naming the first that cannot.
     pub(crate) fn check_secrets(&self) -> Result<(), Failure> {
         self.missing.clone().map_or(Ok(()), |problem| Err(refused(problem)))
     }
 
     /// Refuses listeners that other machines can reach unless that was meant, and development tokens where others reach this service.
-    ///
-    /// # Errors
-    /// [`Failure`] saying which listener or name, and what to configure.
     pub(crate) fn check_listeners(&self) -> Result<(), Failure> {
         let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
         let (listen, admin) = (self.server.listen, self.server.admin_listen);

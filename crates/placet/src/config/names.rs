@@ -10,9 +10,6 @@ use crate::failure::Failure;
 
 impl Config {
     /// Refuses development tokens, and with them the development sign-in, where a configured name of ours is not a loopback one.
-    ///
-    /// # Errors
-    /// [`Failure`] naming the key and its value.
     pub(crate) fn check_development_names(&self) -> Result<(), Failure> {
         let foreign = self.names().find(|(_, host, _)| !is_loopback(host));
         let Some((key, _, value)) = foreign.filter(|_| self.development_tokens) else {

@@ -15,9 +15,6 @@ use crate::{environment::Environment, yaml::FileProblem};
 const TRACES_PATH: &str = "/v1/traces";
 
 /// The collector that the environment names, if any.
-///
-/// # Errors
-/// [`FileProblem`] for the first variable that cannot be used.
 pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>, FileProblem> {
     let is = |name: &str, value: &str| {
         environment.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value))
@@ -55,9 +52,6 @@ pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>,
 }
 
 /// `OTEL_RESOURCE_ATTRIBUTES`.
-///
-/// # Errors
-/// [`FileProblem`] when it is not a list of `name=value`.
 pub(crate) fn resource_attributes(
     environment: &Environment,
 ) -> Result<Vec<(String, String)>, FileProblem> {

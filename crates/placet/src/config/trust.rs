@@ -39,9 +39,6 @@ pub(crate) struct OwnCertificateFile {
 
 impl TrustFile {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// [`FileProblem`] naming the first that cannot be used.
     pub(crate) fn read(&self, file: &Path, base: &Path) -> Result<Trust, FileProblem> {
         let mut trust = Trust::default();
         for (at, path) in self.roots.iter().enumerate() {

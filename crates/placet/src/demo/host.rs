@@ -57,9 +57,6 @@ struct Greeting {
 
 impl Host {
     /// Starts the first child.
-    ///
-    /// # Errors
-    /// [`Failure`] when it does not come up.
     pub(crate) async fn start(executable: PathBuf, folder: PathBuf) -> Result<Self, Failure> {
         let mut host = Self { executable, folder, child: None, url: None };
         host.begin(false).await.map_err(|why| {
@@ -72,9 +69,6 @@ impl Host {
     }
 
     /// Starts a child on the same data folder, with or without the fault injection.
-    ///
-    /// # Errors
-    /// Why it does not come up.
     pub(crate) async fn begin(&mut self, fault_injection: bool) -> Result<(), String> {
         let log = File::options().create(true).append(true).open(self.folder.join("engine.log"));
         let log = log.map_err(|error| format!("its log cannot be written: {error}"))?;
@@ -103,9 +97,6 @@ impl Host {
     }
 
     /// Asks the child to stop, and waits until it has.
-    ///
-    /// # Errors
-    /// Why it did not.
     pub(crate) async fn stop(&mut self) -> Result<(), String> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
@@ -123,18 +114,12 @@ impl Host {
     }
 
     /// Kills the child with SIGKILL, and waits until it is gone.
-    ///
-    /// # Errors
-    /// Why it is not.
     pub(crate) async fn kill(&mut self) -> Result<(), String> {
         let mut child = self.child.take().ok_or("there is nothing to kill")?;
         child.kill().await.map_err(|error| error.to_string())
     }
 
     /// Runs another command of this program to its end.
-    ///
-    /// # Errors
-    /// Why it could not be run.
     pub(crate) async fn run(&self, words: &[&str], data: &Path) -> Result<Output, String> {
         let mut command = self.command(words, data);
         let output = command.stdin(Stdio::null()).output();
@@ -145,9 +130,6 @@ impl Host {
     }
 
     /// A client that calls as a person or as the agent.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub(crate) fn client(&self, kind: PrincipalKind, name: &str) -> Result<Client, Failure> {
         let what = "the demo's tokens cannot be made";
         let url = self.url.clone().ok_or_else(|| Failure::new("the engine is not running"))?;

@@ -20,9 +20,6 @@ use crate::{
 };
 
 /// The embedded store of a stopped Placet, which must be there.
-///
-/// # Errors
-/// [`Failure`] when there is none, or records are kept in a database.
 pub(crate) fn stopped(config: &Config) -> Result<EmbeddedConfig, Failure> {
     if let Choice::Postgres(postgres) = choice(config, &config.data)? {
         return Err(Failure::usage("this is for the ledger in the data folder")
@@ -54,9 +51,6 @@ async fn offline<T: Send + 'static>(
 }
 
 /// Checks journal, state, contents and the legality of every move of a stopped Placet's ledger; or what a database holds.
-///
-/// # Errors
-/// [`Failure`] when it cannot be read, or its journal is damaged.
 pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
     if let Choice::Postgres(postgres) = choice(config, &config.data)? {
         return check_database(&postgres, json).await;
@@ -115,9 +109,6 @@ fn lacks(failure: Failure) -> Failure {
 }
 
 /// Counts what is in the ledger.
-///
-/// # Errors
-/// [`Failure`] when it cannot be read.
 pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
     let stats = match choice(config, &config.data)? {
         Choice::Embedded => offline(stopped(config)?, embedded::stats).await?,
@@ -223,9 +214,6 @@ fn document(report: &VerifyReport) -> serde_json::Value {
 }
 
 /// Rebuilds the state of a stopped Placet's ledger.
-///
-/// # Errors
-/// [`Failure`] when it cannot be opened.
 pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
     let store = stopped(config)?;
     let report = offline(store, embedded::rebuild).await?;

@@ -27,9 +27,6 @@ use crate::{
 const STREAM: &str = "-";
 
 /// Writes everything in the ledger to a file or to standard output.
-///
-/// # Errors
-/// [`Failure`] when the ledger cannot be read, or the file exists or cannot be written.
 pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome {
     if file.as_os_str() == STREAM {
         let summary = write(config, io::stdout()).await?;
@@ -115,9 +112,6 @@ impl<T: io::Write> io::Write for Counted<T> {
 }
 
 /// Makes a ledger of an export, where there is none yet.
-///
-/// # Errors
-/// [`Failure`] when the export is not whole, or the ledger is not empty.
 pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome {
     make_data_folder(config)?;
     let is_stream = file.as_os_str() == STREAM;

@@ -13,9 +13,6 @@ use crate::{config::load::Config, failure::Failure};
 
 impl World {
     /// Compiles `bundle` for this world, whose people must be able to satisfy its gates.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it.
     pub(crate) fn compile(
         &self,
         bundle: &BundleSource,

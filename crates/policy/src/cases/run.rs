@@ -130,7 +130,6 @@ pub struct CaseOutcome {
 
 impl CaseOutcome {
     /// Whether the case passed.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.differences.is_empty()
     }

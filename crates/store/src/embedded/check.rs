@@ -49,7 +49,6 @@ pub fn rebuild(config: &EmbeddedConfig) -> Result<RecoveryReport, OpenError> {
 
 /// The tree over the entries that were archived, as the journal's folder has it; none where nothing was archived. Changes nothing, and may
 /// be used while a store is running. It is not signed: compare its root.
-#[must_use]
 pub fn archived_tree(directory: &Path) -> Option<Frontier> {
     let base = Base::read(&Disk, &directory.join(JOURNAL)).ok()?;
     Some(base.frontier).filter(|frontier| frontier.size() > 0)
@@ -75,7 +74,6 @@ pub struct VerifyReport {
 impl VerifyReport {
     /// Whether nothing checked is wrong. What was deleted is told apart from what is lost; a damaged state or snapshot costs only a
     /// rebuild, but something has damaged it.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         self.content.altered.is_empty()
             && self.content.missing.is_empty()
@@ -85,7 +83,6 @@ impl VerifyReport {
     }
 
     /// Whether everything was checked: not where archived entries are not at hand, or the state could not be read.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.journal.first_seq <= 1 && !matches!(self.state, StateVerdict::Unread { .. })
     }

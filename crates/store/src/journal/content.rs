@@ -36,7 +36,6 @@ pub struct Content {
 
 impl Content {
     /// A content of these bytes for a tenant.
-    #[must_use]
     pub fn of(tenant: TenantId, bytes: Vec<u8>) -> Self {
         Self { tenant, digest: Digest::of(&bytes), bytes }
     }

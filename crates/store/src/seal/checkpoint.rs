@@ -38,13 +38,11 @@ impl Sealer {
     }
 
     /// The last checkpoint that was signed.
-    #[must_use]
     pub const fn last(&self) -> Option<&Checkpoint> {
         self.last.as_ref()
     }
 
     /// The name of the log.
-    #[must_use]
     pub const fn origin(&self) -> &NoteName {
         &self.origin
     }

@@ -76,7 +76,6 @@ impl From<ExportLine> for LogEntry {
 }
 
 /// The chain hash that an entry has by its fields, whatever it says itself.
-#[must_use]
 pub fn entry_hash(entry: &LogEntry) -> [u8; 32] {
     let header = Header {
         kind: entry.kind,

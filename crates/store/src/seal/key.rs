@@ -82,7 +82,6 @@ impl SealKey {
     }
 
     /// A key from 32 secret bytes: for tests, and for keys made elsewhere.
-    #[must_use]
     pub fn from_seed(name: NoteName, seed: &[u8; 32]) -> Self {
         let signing = SigningKey::from_bytes(seed);
         let public = SealPublic::new(name, signing.verifying_key());
@@ -90,13 +89,11 @@ impl SealKey {
     }
 
     /// The public half.
-    #[must_use]
     pub const fn public(&self) -> &SealPublic {
         &self.public
     }
 
     /// A secret for another purpose, always the same for a key, which does not reveal the key (HMAC-SHA256 over the purpose).
-    #[must_use]
     pub fn secret_for(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
         let seed = Zeroizing::new(self.signing.to_bytes());
         // Padded to the block size of the hash, as the algorithm does with a shorter key.
@@ -171,25 +168,21 @@ impl SealPublic {
     }
 
     /// The name of the key.
-    #[must_use]
     pub const fn name(&self) -> &NoteName {
         &self.name
     }
 
     /// The number that tells keys of one name apart.
-    #[must_use]
     pub const fn hash(&self) -> [u8; 4] {
         self.hash
     }
 
     /// Name and hash: what signatures and receipts call the key.
-    #[must_use]
     pub fn id(&self) -> String {
         format!("{}+{}", self.name, hex::encode(self.hash))
     }
 
     /// The key as a line, in the form of C2SP signed-note: `NAME+HASH+BASE64`.
-    #[must_use]
     pub fn vkey(&self) -> String {
         let bytes = [&[ALGORITHM], self.key.as_bytes().as_slice()].concat();
         format!("{}+{}", self.id(), BASE64.encode(bytes))
@@ -204,7 +197,6 @@ impl SealPublic {
     }
 
     /// The key as a JSON Web Key (RFC 8037), named as in receipts.
-    #[must_use]
     pub fn jwk(&self) -> serde_json::Value {
         serde_json::json!({
             "kty": "OKP",
@@ -217,7 +209,6 @@ impl SealPublic {
     }
 
     /// The 32 bytes of the key.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; 32] {
         self.key.to_bytes()
     }

@@ -86,13 +86,11 @@ pub struct Reading {
 
 impl Reading {
     /// For how long nobody knows when exactly it was.
-    #[must_use]
     pub const fn doubt_ms(&self) -> u64 {
         self.answered.ms_since(self.asked)
     }
 
     /// Whether the clock jumped by so many milliseconds since an earlier reading: none where the two are too vague to tell.
-    #[must_use]
     pub fn jumped_by(&self, earlier: &Self, by_ms: i64) -> Option<bool> {
         let shown = self.ms.saturating_sub(earlier.ms);
         let ms = |from: Moment, to: Moment| i64::try_from(to.ms_since(from)).unwrap_or(i64::MAX);

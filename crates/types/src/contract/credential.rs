@@ -34,7 +34,6 @@ pub enum CredentialKind {
 
 impl CredentialKind {
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::StaticSecret => "static_secret",
@@ -59,7 +58,6 @@ pub enum ActorSource {
 
 impl ActorSource {
     /// The name on the wire.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -106,7 +104,6 @@ pub struct CredentialPlan {
 
 impl CredentialPlan {
     /// Whether the credential would present the user as acting in person.
-    #[must_use]
     pub fn impersonates(&self) -> bool {
         self.actor == Some(ActorSource::Nobody)
     }
@@ -181,7 +178,6 @@ impl CredentialFile {
     }
 
     /// A secret of the configuration, sent in `header`.
-    #[must_use]
     pub fn secret(name: impl Into<String>, header: Option<String>) -> Self {
         Self {
             kind: CredentialKind::StaticSecret,
@@ -201,13 +197,11 @@ impl CredentialFile {
     }
 
     /// The scopes without which a call of `capability` is useless.
-    #[must_use]
     pub fn scopes_needed(&self, capability: &CapabilityName) -> &BTreeSet<String> {
         self.scopes_for.get(capability).unwrap_or(&self.scopes)
     }
 
     /// The credential of one call of `capability`, as it is decided upon and approved.
-    #[must_use]
     pub fn plan(&self, capability: &CapabilityName) -> CredentialPlan {
         let scopes = self.scopes_needed(capability).union(&self.scopes_optional);
         let source = match self.kind {

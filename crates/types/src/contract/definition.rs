@@ -34,7 +34,6 @@ pub struct LiveTool {
 
 impl LiveTool {
     /// The digest a pin holds: over everything of the definition that a planner or a person may have relied on.
-    #[must_use]
     pub fn digest(&self, adapter: &AdapterName) -> Digest {
         let mut definition = json!({
             "adapter": adapter,
@@ -54,13 +53,11 @@ impl LiveTool {
 
 impl CapabilityFile {
     /// The tool's name at its server; `name` is the capability's.
-    #[must_use]
     pub fn tool_of<'a>(&'a self, name: &'a CapabilityName) -> &'a str {
         self.tool.as_deref().unwrap_or(name.as_str())
     }
 
     /// The definition that the contract keeps; `name` is the capability's. It is the pinned one unless a reviewer has changed the contract.
-    #[must_use]
     pub fn definition(&self, name: &CapabilityName) -> LiveTool {
         LiveTool {
             name: self.tool_of(name).to_owned(),

@@ -45,7 +45,6 @@ pub enum Listing {
 
 impl Listing {
     /// The feature that the items belong to.
-    #[must_use]
     pub const fn feature(self) -> Feature {
         match self {
             Self::Resources | Self::Templates => Feature::Resources,
@@ -54,7 +53,6 @@ impl Listing {
     }
 
     /// The method of the protocol.
-    #[must_use]
     pub const fn method(self) -> &'static str {
         match self {
             Self::Resources => "resources/list",
@@ -69,7 +67,6 @@ impl Feature {
     pub const ALL: [Self; 3] = [Self::Resources, Self::Prompts, Self::Completions];
 
     /// The method of the protocol. A contract names it in the place of a tool.
-    #[must_use]
     pub const fn method(self) -> &'static str {
         match self {
             Self::Resources => "resources/read",
@@ -79,7 +76,6 @@ impl Feature {
     }
 
     /// The name of the capability, unless a contract gives it another one.
-    #[must_use]
     pub const fn capability(self) -> &'static str {
         match self {
             Self::Resources => "read_resource",
@@ -89,13 +85,11 @@ impl Feature {
     }
 
     /// The feature with this method.
-    #[must_use]
     pub fn of_method(method: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|feature| feature.method() == method)
     }
 
     /// The definition that a contract reviews and pins.
-    #[must_use]
     pub fn definition(self) -> LiveTool {
         let (description, properties, required) = match self {
             Self::Resources => (

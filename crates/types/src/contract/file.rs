@@ -114,7 +114,6 @@ impl TenantsFile {
     }
 
     /// Whether `tenant` is among them.
-    #[must_use]
     pub fn admits(&self, tenant: &TenantId) -> bool {
         match self {
             Self::All(_) => true,
@@ -218,7 +217,6 @@ pub struct HttpTarget<'a> {
 
 impl TransportFile {
     /// Its host, if it goes over HTTP.
-    #[must_use]
     pub fn http(&self) -> Option<HttpTarget<'_>> {
         match self {
             Self::McpHttp { url, private_network, .. }
@@ -232,13 +230,11 @@ impl TransportFile {
     }
 
     /// Whether it leads to an MCP server.
-    #[must_use]
     pub const fn is_mcp(&self) -> bool {
         matches!(self, Self::McpStdio { .. } | Self::McpHttp { .. })
     }
 
     /// Whether the contract itself defines its tools: no server lists them, so there is nothing to compare with a pin.
-    #[must_use]
     pub const fn defines_its_tools(&self) -> bool {
         match self {
             Self::Rest { .. } | Self::A2a { .. } | Self::Lm { .. } => true,

@@ -124,7 +124,6 @@ pub enum Dedup {
 
 impl Dedup {
     /// Its name in contracts and reports.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::ReadOnly => "read_only",
@@ -176,13 +175,11 @@ impl Contract {
     }
 
     /// Whether `tenant` may have this adapter in its surface.
-    #[must_use]
     pub fn admits(&self, tenant: &TenantId) -> bool {
         self.tenants.admits(tenant)
     }
 
     /// The target of calls, for approvers to read and approvals to bind.
-    #[must_use]
     pub fn target(&self) -> String {
         match &self.transport {
             TransportFile::Internal { builtin, root } => format!("internal:{builtin}:{root}"),
@@ -197,7 +194,6 @@ impl Contract {
     }
 
     /// The credential that would be attached to a call of `capability`.
-    #[must_use]
     pub fn credential_plan(&self, capability: &CapabilityId) -> CredentialPlan {
         self.credential
             .as_ref()
@@ -261,7 +257,6 @@ impl Capability {
     }
 
     /// How long after the deadline of an attempt «not found» means «did not happen», in milliseconds; `None` if it cannot be probed.
-    #[must_use]
     pub const fn settle_delay_ms(&self) -> Option<u64> {
         match &self.file.dedup {
             Some(DedupFile::Keyed { settle_delay_ms, .. }) => *settle_delay_ms,
@@ -271,7 +266,6 @@ impl Capability {
     }
 
     /// How it is probed for a token, if its contract says so.
-    #[must_use]
     pub fn probe(&self) -> Option<&ProbeFile> {
         match &self.file.dedup {
             Some(DedupFile::Keyed { probe, .. } | DedupFile::Queryable { probe, .. }) => {
@@ -282,25 +276,21 @@ impl Capability {
     }
 
     /// The MCP method that it stands for, if it is not a tool.
-    #[must_use]
     pub fn feature(&self) -> Option<Feature> {
         Feature::of_method(&self.tool)
     }
 
     /// Whether calls of it are kept in the ledger under a key.
-    #[must_use]
     pub fn is_write_class(&self) -> bool {
         self.effect == Effect::Write
     }
 
     /// Whether it acts with a user's authority, by its mode or besides it (TM-08).
-    #[must_use]
     pub fn is_delegated(&self) -> bool {
         self.mode_highest == ApprovalMode::Delegated || self.also.contains(&ApprovalMode::Delegated)
     }
 
     /// Whether it could be called if policy agreed: enabled, reviewed and enforceable.
-    #[must_use]
     pub fn is_callable(&self) -> bool {
         self.enabled && self.pin.is_some() && self.arguments.is_ok()
     }

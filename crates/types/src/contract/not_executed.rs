@@ -54,13 +54,11 @@ pub struct HttpError {
 
 impl HttpError {
     /// A status without further information.
-    #[must_use]
     pub const fn bare(status: u16) -> Self {
         Self { status, has_challenge: false, has_retry_after: false, has_json_rpc: false }
     }
 
     /// Whether the status is given before a handler can run: by what checks credentials, methods, sizes and rates.
-    #[must_use]
     pub const fn is_before_handler(&self) -> bool {
         match self.status {
             401 | 405 | 413 => true,
@@ -108,7 +106,6 @@ impl NotExecuted {
     }
 
     /// Whether an error answer means that the call was not executed.
-    #[must_use]
     pub fn counts(&self, answer: &ErrorAnswer) -> bool {
         match answer {
             ErrorAnswer::JsonRpc(code) => self.jsonrpc.contains(code),

@@ -82,7 +82,6 @@ pub(super) fn check(
 
 impl Capability {
     /// The feedback of the checks that these arguments fail.
-    #[must_use]
     pub fn feedback(&self, args: &Map<String, Value>) -> Vec<&str> {
         if self.checks.is_empty() {
             return Vec::new();

@@ -52,7 +52,6 @@ pub enum RestMethod {
 
 impl RestMethod {
     /// The method's name.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -185,7 +184,6 @@ impl RestFile {
 
 /// Whether a contract may set the header: `accept` or a name that a credential could have, but none that carries credentials or the
 /// dispatch token.
-#[must_use]
 pub fn is_own_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let is_secret = matches!(name.as_str(), "authorization" | "cookie" | "idempotency-key");

@@ -70,7 +70,6 @@ pub enum PatternError {
 
 impl ArgumentPattern {
     /// The pattern that covers exactly these arguments.
-    #[must_use]
     pub fn exactly(args: &Value) -> Self {
         let mut rules = BTreeMap::new();
         if let Value::Object(fields) = args {
@@ -145,7 +144,6 @@ impl ArgumentPattern {
     }
 
     /// Whether the pattern covers these arguments: every rule that pins a value finds it, and every value has a rule.
-    #[must_use]
     pub fn covers(&self, args: &Value) -> bool {
         args.is_object()
             && self.0.iter().all(|(place, rule)| match args.pointer(place) {
@@ -157,7 +155,6 @@ impl ArgumentPattern {
     }
 
     /// Whether the pattern covers these arguments and no others.
-    #[must_use]
     pub fn is_only(&self, args: &Value) -> bool {
         let pins = |rule: &ArgumentRule| match rule {
             ArgumentRule::Equals(_) => true,
@@ -206,7 +203,6 @@ impl ArgumentRule {
 }
 
 /// Whether the places are equal or one contains the other.
-#[must_use]
 pub fn is_related(one: &str, other: &str) -> bool {
     is_within(one, other) || is_within(other, one)
 }

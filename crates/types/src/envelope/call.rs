@@ -77,7 +77,6 @@ pub struct AuthRef {
 
 impl AuthRef {
     /// One digest for both of them.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         let user = self.delegated_user_token_ref.as_deref();
         DigestBuilder::new("placet.auth_ref.v1")

@@ -256,7 +256,6 @@ pub struct Asking<'a> {
 
 impl ExternalPart {
     /// The part of a request that people of `external` are shown.
-    #[must_use]
     pub fn of(asking: &Asking<'_>, external: &TenantId) -> Self {
         let evidence = asking.evidence;
         let preview = evidence.map_or(Value::Null, |evidence| evidence.preview.clone());
@@ -294,14 +293,12 @@ impl ExternalPart {
     }
 
     /// The digest of it: what an external approver's decision names.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         canonical_digest(&serde_json::json!(self))
     }
 
     /// When the next group of the tenant is asked, and which, if people have been asked since `since` for what they are asked for now. A
     /// live fact, not a field of the part. `None` if no escalation is left in time.
-    #[must_use]
     pub fn next_escalation(&self, since: Timestamp) -> Option<(Timestamp, &ApproverGroup)> {
         let next = self.requirement.escalations.get(usize::try_from(self.escalated).ok()?)?;
         let at = since.plus_ms(i64::try_from(next.after_ms).ok()?);

@@ -341,9 +341,6 @@ fn print_report(file: &ContractFile, live: &Live) {
 }
 
 /// Turns a live tool list into a contract.
-///
-/// # Errors
-/// [`Failure`] when no tool can be used, or the result breaks a rule of contracts.
 pub(crate) fn contract_of(
     source: &Source,
     live: &Live,
@@ -436,9 +433,6 @@ fn over_network(
 }
 
 /// The name of a tool's capability: the one the operator chose, else its own.
-///
-/// # Errors
-/// Why its own cannot be used.
 pub(super) fn name_of(
     adapter: &AdapterName,
     tool: &str,

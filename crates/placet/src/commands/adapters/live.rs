@@ -33,9 +33,6 @@ pub(crate) struct Live {
 }
 
 /// Asks an endpoint that may not have a contract yet.
-///
-/// # Errors
-/// [`Failure`] when it cannot be asked.
 pub(crate) async fn ask(
     endpoint: &Endpoint,
     secrets: BTreeMap<String, SecretString>,
@@ -65,9 +62,6 @@ pub(crate) async fn ask(
 }
 
 /// Asks the adapter of a contract that does not define its tools itself, whatever version it speaks now.
-///
-/// # Errors
-/// [`Failure`] when it cannot be asked.
 pub(crate) async fn ask_contracted(
     contract: &Arc<Contract>,
     config: &Config,

@@ -53,9 +53,6 @@ pub(crate) struct Service<'a> {
 }
 
 /// Imports the service that a document describes into the folder; without one, prints its contract.
-///
-/// # Errors
-/// [`Failure`] when that is not possible, or a contract of this name exists.
 pub(super) fn import(
     document: &Path,
     service: &Service<'_>,
@@ -79,9 +76,6 @@ pub(super) fn import(
 }
 
 /// Turns a document into a contract.
-///
-/// # Errors
-/// [`Failure`] when it is not an OpenAPI 3 document, names no server, or has no operation that can be called.
 pub(crate) fn contract_of(
     document: &Value,
     service: &Service<'_>,

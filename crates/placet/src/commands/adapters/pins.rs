@@ -163,9 +163,6 @@ fn known<'a>(
 }
 
 /// The name for a tool that the contract does not have yet.
-///
-/// # Errors
-/// Why the tool's own name cannot be used.
 fn new_name(file: &ContractFile, tool: &LiveTool) -> Result<CapabilityName, String> {
     let name = import::name_of(&file.adapter, &tool.name, None)?;
     if file.capabilities.contains_key(&name) {
@@ -276,9 +273,6 @@ fn show(tool: &Difference) {
 }
 
 /// The contract of that name, or all.
-///
-/// # Errors
-/// [`Failure`] when there is none.
 pub(super) fn chosen(
     config: &Config,
     name: Option<&AdapterName>,
@@ -334,9 +328,6 @@ pub(crate) struct Pinned {
 }
 
 /// The contract with one or all definitions taken from the live adapter.
-///
-/// # Errors
-/// [`Failure`] when the live definitions are not those that the operator reviewed.
 pub(crate) fn pinned(
     file: &ContractFile,
     live: &Live,

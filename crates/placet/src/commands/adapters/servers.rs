@@ -65,9 +65,6 @@ struct Server {
 
 /// Each server of a file, or the one that becomes an adapter of this name; or why it cannot be expressed as a contract. `-` is standard
 /// input.
-///
-/// # Errors
-/// [`Failure`] when the file cannot be read, or names no such server.
 pub(crate) fn read(
     path: &Path,
     only: Option<&AdapterName>,

@@ -16,9 +16,6 @@ use crate::{
 };
 
 /// Checks that there is no contract yet.
-///
-/// # Errors
-/// [`Failure`] if there is one.
 pub(super) fn check_free(path: &Path) -> Result<(), Failure> {
     if path.symlink_metadata().is_ok() {
         return Err(Failure::new(format!("`{}` is there already", path.display()))
@@ -29,9 +26,6 @@ pub(super) fn check_free(path: &Path) -> Result<(), Failure> {
 }
 
 /// The contract as YAML that parses back to the same contract.
-///
-/// # Errors
-/// [`Failure`] when it does not.
 pub(super) fn yaml_of(file: &ContractFile) -> Result<String, Failure> {
     let what = "the contract cannot be written";
     let text = serde_saphyr::to_string(file).attempted(what)?;
@@ -53,9 +47,6 @@ pub(super) fn text_of(file: &ContractFile, source: &str) -> Result<String, Failu
 }
 
 /// Writes the file, and its folder where that is missing.
-///
-/// # Errors
-/// [`Failure`] when it cannot be written, or exists already.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let what = || format!("`{}` cannot be written", path.display());
     if let Some(folder) = path.parent() {
