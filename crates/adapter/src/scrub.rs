@@ -27,8 +27,15 @@ const LINE_BYTES_MIN: usize = 16;
 const END_BYTES_MAX: usize = 32;
 /// The most bytes that one byte of a secret takes in any of the forms.
 const BYTES_PER_BYTE_MAX: usize = 4;
-/// What URLs and forms leave unencoded besides letters and digits, and how they encode a space: RFC 3986, `encodeURIComponent`, HTML.
-const IN_URLS: [(&[u8], &str); 3] = [(b"-._~", "%20"), (b"-._~!*'()", "%20"), (b"-._*", "+")];
+/// What URLs and forms leave unencoded besides letters and digits, and how they encode a space: RFC 3986, a path (Python's `quote`),
+/// `encodeURIComponent`, `encodeURI`, HTML.
+const IN_URLS: [(&[u8], &str); 5] = [
+    (b"-._~", "%20"),
+    (b"-._~/", "%20"),
+    (b"-._~!*'()", "%20"),
+    (b"-._~!*'();/?:@&=+$,#", "%20"),
+    (b"-._*", "+"),
+];
 
 /// The values to search for. Clones share them.
 #[derive(Clone, Default)]
@@ -241,7 +248,8 @@ fn written(text: &str) -> impl Iterator<Item = String> {
             encoded.collect()
         })
     });
-    [text.to_owned(), quoted].into_iter().chain(in_urls)
+    let with_slashes = quoted.replace('/', "\\/");
+    [text.to_owned(), quoted, with_slashes].into_iter().chain(in_urls)
 }
 
 /// The Base64 digits that depend on these bytes alone, in either alphabet, at every alignment.
