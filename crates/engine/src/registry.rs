@@ -12,7 +12,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-
+use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
@@ -24,6 +24,8 @@ use placet_types::{
 
 use crate::answer::Answer;
 
+/// How many bytes of outputs are kept with finished answers; beyond that the oldest are forgotten, however young they are.
+const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many progress steps of a call are kept for its followers.
 const STEPS_KEPT: usize = 16;
 
@@ -85,7 +87,9 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Entries {
     by_call: HashMap<ToolCallId, Entry>,
-    finished: VecDeque<(Instant, ToolCallId, u64)>,
+    finished: VecDeque<Ended>,
+    /// What the outputs of these come to.
+    bytes: usize,
     turns: u64,
     looks: u64,
 }
@@ -95,6 +99,15 @@ impl Entries {
         self.turns = self.turns.wrapping_add(1);
         self.turns
     }
+}
+
+/// A call whose answer is kept for a while.
+#[derive(Debug)]
+struct Ended {
+    at: Instant,
+    call_id: ToolCallId,
+    turn: u64,
+    bytes: usize,
 }
 
 /// A call whose state is known only from the ledger.
@@ -256,7 +269,9 @@ impl Registry {
         }
         let told = tell(&entry.progress);
         if told && is_final {
-            entries.finished.push_back((Instant::now(), call_id.clone(), turn));
+            let (at, bytes) = (Instant::now(), weight(&answer.envelope().output));
+            entries.bytes = entries.bytes.saturating_add(bytes);
+            entries.finished.push_back(Ended { at, call_id: call_id.clone(), turn, bytes });
             self.forget_old(&mut entries);
         }
     }
@@ -316,18 +331,35 @@ impl Registry {
 
     fn forget_old(&self, entries: &mut Entries) {
         let now = Instant::now();
-        while let Some((at, _, _)) = entries.finished.front() {
-            let old = now.saturating_duration_since(*at) > self.kept
-                || entries.finished.len() > self.kept_max;
-            if !old {
+        while let Some(oldest) = entries.finished.front() {
+            let is_due = now.saturating_duration_since(oldest.at) > self.kept
+                || entries.finished.len() > self.kept_max
+                || entries.bytes > KEPT_BYTES_MAX;
+            if !is_due {
                 return;
             }
-            let Some((_, call_id, turn)) = entries.finished.pop_front() else { return };
+            let Some(Ended { call_id, turn, bytes, .. }) = entries.finished.pop_front() else {
+                return;
+            };
+            entries.bytes = entries.bytes.saturating_sub(bytes);
             if entries.by_call.get(&call_id).is_some_and(|entry| entry.turn == turn) {
                 entries.by_call.remove(&call_id);
             }
         }
     }
+}
+
+/// About how many bytes of memory a document takes.
+fn weight(value: &Value) -> usize {
+    let inside = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| name.len().saturating_add(weight(value))).sum()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    inside.saturating_add(size_of::<Value>())
 }
 
 impl Observer for Registry {

@@ -1,6 +1,6 @@
 //! Which calls the registry polls, and how it runs tasks.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use placet_types::{
     clock::Timestamp,
@@ -8,8 +8,9 @@ use placet_types::{
     ids::{RecordId, ToolCallId},
     principal::PrincipalKind,
 };
+use serde_json::Value;
 
-use super::{Owner, Registry};
+use super::{KEPT_BYTES_MAX, Owner, Registry};
 use crate::{answer::Answer, result::Subject};
 
 fn under_way(call_id: &ToolCallId) -> Answer {
@@ -36,6 +37,22 @@ fn owner() -> Owner {
         actor: "scribe".parse().unwrap(),
         on_behalf_of: None,
     }
+}
+
+#[test]
+fn answers_are_forgotten_beyond_a_number_of_bytes_the_oldest_first() {
+    let registry = Registry::new(60_000, 1_000);
+    let end = |number: usize| {
+        let call_id = ToolCallId::new(format!("call_{number}")).unwrap();
+        drop(registry.enter(&call_id, owner(), under_way(&call_id)));
+        let mut result = under_way(&call_id).envelope().clone();
+        result.output = Value::from("x".repeat(KEPT_BYTES_MAX / 4));
+        registry.publish(&call_id, Answer::Finished(Arc::new(result)));
+        call_id
+    };
+    let ended: Vec<ToolCallId> = (0..5).map(end).collect();
+    let kept = ended.iter().map(|call_id| registry.follow(call_id, &owner()).is_some());
+    assert_eq!(kept.collect::<Vec<_>>(), [false, false, true, true, true]);
 }
 
 #[test]
