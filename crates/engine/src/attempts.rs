@@ -1,5 +1,5 @@
 //! Attempts that are refused before there is a call: invalid tokens, requests that a lax parser would read differently, callers that are
-//! not active.
+//! not active, calls after too many refused ones.
 //!
 //! Owns their counts, and the audit entries that report them. Invariants: a minute adds at most one entry for each caller or address, for a
 //! bounded number of them; no entry contains what was sent.
@@ -31,6 +31,8 @@ pub enum Attempt {
     Encoding,
     /// Anything at all, while the directory says that the caller is not active.
     Inactive,
+    /// A call after too many others that were refused.
+    Refused,
 }
 
 impl Attempt {
@@ -50,6 +52,7 @@ impl Attempt {
             Self::Batch => "batches in the place of a request",
             Self::Encoding => "requests with a byte order mark or not in UTF-8",
             Self::Inactive => "requests of a caller that is not active",
+            Self::Refused => "calls after too many that were refused",
         }
     }
 
@@ -57,6 +60,7 @@ impl Attempt {
         match self {
             Self::DuplicateKey | Self::Batch | Self::Encoding => ErrorCode::ValidationError,
             Self::Inactive => ErrorCode::PolicyDenied,
+            Self::Refused => ErrorCode::RateLimited,
         }
     }
 }

@@ -37,7 +37,7 @@ use placet_types::{
     contract::{Contract, feature::Listing},
     digest::Digest,
     directory::Directory,
-    error::Refusal,
+    error::{ErrorCode, Refusal},
     ids::{CapabilityId, RecordId, ToolCallId},
     mode::EngineMode,
 };
@@ -50,6 +50,7 @@ use crate::{
     actors::{root, tree::Tree},
     adapters::ports::Connection,
     answer::Answer,
+    attempts::Attempt,
     call::{Call, InBatch, Planned},
     context::{Context, ending_refusal},
     operator,
@@ -191,7 +192,7 @@ impl Engine {
     /// Admits a call. It runs to its end whether or not a caller waits.
     ///
     /// # Errors
-    /// [`ErrorCode::Overloaded`](placet_types::error::ErrorCode::Overloaded) when nothing more is admitted.
+    /// [`ErrorCode::Overloaded`] when nothing more is admitted; [`ErrorCode::RateLimited`] after too many refused calls.
     pub fn submit(
         &self,
         caller: impl Into<Arc<VerifiedCaller>>,
@@ -213,7 +214,12 @@ impl Engine {
         if context.node.is_ending() {
             return Err(ending_refusal());
         }
-        let places = context.callers.admission.admit(caller.tenant())?;
+        let places = context.callers.admission.admit(&caller.chain().actor);
+        let places = places.inspect_err(|refusal| {
+            if refusal.code == ErrorCode::RateLimited {
+                self.attempted(&caller, Attempt::Refused);
+            }
+        })?;
         let call_id = context.fresh_call_id()?;
         let parent = inbound.traceparent.as_deref().and_then(TraceParent::parse);
         let fields = CallFields {
@@ -242,7 +248,7 @@ impl Engine {
     /// The state of a call of the caller.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
+    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
     pub async fn call(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Answer, Refusal> {
         queries::call(&self.context, caller, id).await
     }
@@ -250,7 +256,7 @@ impl Engine {
     /// A ticket for a call of the caller, to wait on.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
+    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
     pub async fn follow(
         &self,
         caller: &VerifiedCaller,
@@ -265,7 +271,7 @@ impl Engine {
     /// wait is left as it is.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's; any other refusal where policy does not let the caller.
+    /// [`ErrorCode::NotFound`] for ids that are not the caller's; any other refusal where policy does not let the caller.
     pub async fn withdraw(
         &self,
         caller: &VerifiedCaller,
@@ -283,7 +289,7 @@ impl Engine {
     /// Every tool of the contracts with its state, for operators. Asks connected servers whether their tools match the pins.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else.
+    /// [`ErrorCode::PolicyDenied`] for everybody else.
     pub async fn tool_states(
         &self,
         caller: &VerifiedCaller,
@@ -325,7 +331,7 @@ impl Engine {
     /// One effect record, for its owner or an operator.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for records of others.
+    /// [`ErrorCode::NotFound`] for records of others.
     pub async fn record(
         &self,
         caller: &VerifiedCaller,
@@ -337,7 +343,7 @@ impl Engine {
     /// The effect records of the tenant, for operators.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else.
+    /// [`ErrorCode::PolicyDenied`] for everybody else.
     pub async fn records(
         &self,
         caller: &VerifiedCaller,
@@ -351,7 +357,7 @@ impl Engine {
     /// Ends an unknown outcome, for operators.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) when the outcome is known.
+    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known.
     pub async fn resolve(
         &self,
         caller: &VerifiedCaller,
@@ -365,7 +371,7 @@ impl Engine {
     /// token, if policy still permits it.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) when the outcome is known, or the same person
+    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known, or the same person
     /// asks twice.
     pub async fn rearm(
         &self,
@@ -379,7 +385,7 @@ impl Engine {
     /// The record of a call, for its owner or an operator: the basis of a receipt.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for calls of others, and for those without a record.
+    /// [`ErrorCode::NotFound`] for calls of others, and for those without a record.
     pub async fn settled(
         &self,
         caller: &VerifiedCaller,

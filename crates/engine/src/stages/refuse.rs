@@ -51,8 +51,16 @@ pub(crate) async fn early(
     event.trace_id = Some(responder.trace_id.clone());
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
+    count(context, &event);
     context.note(event).await;
     responder.refuse(refusal, None);
+}
+
+/// Counts a call of its caller that was refused.
+fn count(context: &Context, event: &AuditEvent) {
+    if let Some(chain) = &event.chain {
+        context.callers.admission.refused(&chain.actor);
+    }
 }
 
 /// The audit event for a brokered call.
@@ -114,6 +122,7 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
     event.decision = decision.and_then(decision_json);
+    count(context, &event);
     let decision_id = decision.map(|decision| decision.id.clone());
     let record = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
     let is_own = record.as_ref().is_some_and(|record| record.call_id == responder.call_id);
