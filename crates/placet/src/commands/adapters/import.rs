@@ -27,6 +27,7 @@ use placet_types::{
     mode::{ApprovalMode, Effect},
     text::is_hidden,
 };
+use serde_json::Value;
 
 use super::{
     live::{self, Live},
@@ -363,9 +364,12 @@ pub(crate) fn contract_of(
                 }
                 notes
                     .extend(remarks.into_iter().map(|remark| format!("`{}`: {remark}", tool.name)));
-                if capabilities.contains_key(&name) {
+                // Nobody tells apart two names that differ in case only, whichever of the two is meant to be taken for the other.
+                let same =
+                    |other: &&CapabilityName| other.as_str().eq_ignore_ascii_case(name.as_str());
+                if let Some(other) = capabilities.keys().find(same) {
                     notes.push(format!(
-                        "`{}` is left out: another tool is named `{name}`",
+                        "`{0}` is left out: another tool is named `{other}`; `--name {0}=NAME` gives it another name",
                         tool.name
                     ));
                     continue;
@@ -458,6 +462,14 @@ pub(crate) fn capability(
     let description = clean(&tool.description);
     if description != tool.description {
         remarks.push("its description hides characters or is too long: look at it before you set `enabled: true`".to_owned());
+        enabled = false;
+    }
+    // JSON escapes control characters; what is hidden in it otherwise was sent so.
+    let hides = |schema: &Value| schema.to_string().chars().any(is_hidden);
+    if hides(&tool.input_schema) || tool.output_schema.as_ref().is_some_and(hides) {
+        remarks.push(
+            "its schema hides characters: look at it before you set `enabled: true`".to_owned(),
+        );
         enabled = false;
     }
     if let Err(error) = ArgumentSchema::compile(&tool.input_schema) {

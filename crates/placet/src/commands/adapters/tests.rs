@@ -123,11 +123,22 @@ fn tools_that_hide_something_are_disabled_and_tools_that_cannot_be_named_are_lef
     let mut strange = tool("strange", "");
     strange.input_schema =
         json!({"type": "object", "properties": {"a": {"pattern": "(?=x)", "type": "string"}}});
-    let live = live(vec![tool("hidden", "safe\u{202e}"), tool("no spaces", ""), strange]);
+    let mut unseen = tool("unseen", "");
+    unseen.input_schema =
+        json!({"type": "object", "properties": {"a\u{200b}": {"type": "string"}}});
+    let alike = tool("Strange", "");
+    let tools = vec![tool("hidden", "safe\u{202e}"), tool("no spaces", ""), strange, unseen, alike];
+    let live = live(tools);
     let imported = contract_of(&source(), &live, &options(ApprovalMode::Destructive)).unwrap();
     assert!(!imported.file.capabilities[&name("hidden")].enabled);
     assert_eq!(imported.file.capabilities[&name("hidden")].description, "safe");
-    assert!(imported.notes.iter().any(|note| note.contains("`no spaces` is left out")));
+    assert!(!imported.file.capabilities[&name("unseen")].enabled, "the name of an argument");
+    assert!(imported.file.capabilities[&name("strange")].enabled);
+    for left_out in
+        ["`no spaces` is left out", "`Strange` is left out: another tool is named `strange`"]
+    {
+        assert!(imported.notes.iter().any(|note| note.contains(left_out)), "{left_out}");
+    }
     assert!(
         imported.notes.iter().any(|note| note.contains("`strange`: quarantined")),
         "{:?}",
