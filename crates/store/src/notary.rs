@@ -16,7 +16,7 @@ use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::receipt::{RECEIPT_VERSION, ReceiptClaims};
 use placet_ledger::proof::{self, Consistency, Inclusion, ProofError, leaf_hash};
-use placet_ledger::record::EffectRecord;
+use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{EffectChange, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
@@ -179,7 +179,7 @@ impl Notary {
             record_id: record.record_id,
             tenant: record.scope.tenant.clone(),
             capability: record.scope.capability.clone(),
-            state: record.state.name().to_owned(),
+            state: ended_as(&record.state).to_owned(),
             code: record.state.code(),
             requested_digest: record.requested_digest,
             request_digest,
@@ -298,6 +298,11 @@ impl Notary {
         book.last = Some(sealed.clone());
         Ok((book, sealed))
     }
+}
+
+/// The state it ended in, also after its result was dropped.
+fn ended_as(state: &EffectState) -> &str {
+    if let EffectState::Tombstone { was, .. } = state { was } else { state.name() }
 }
 
 /// Whether the entry gave the record this state.

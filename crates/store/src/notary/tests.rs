@@ -188,6 +188,12 @@ async fn a_receipt_never_contradicts_the_entry_it_names() {
     assert!(matches!(notary.receipt(&sent, None, AT).await, Err(NotaryError::Moved)));
     let receipt = notary.receipt(&done, None, AT).await.unwrap();
     assert_eq!(verify_receipt(&receipt, notary.key()).unwrap().state, "succeeded");
+    // Its result is dropped after a while; what became of the call stays.
+    let was = done.state.name().to_owned();
+    let buried = moved(&done, EffectState::Tombstone { was, code: None, settled_at: AT });
+    *log.says.lock().unwrap() = Some(entry_for(&buried));
+    let receipt = notary.receipt(&buried, None, AT).await.unwrap();
+    assert_eq!(verify_receipt(&receipt, notary.key()).unwrap().state, "succeeded");
     *log.says.lock().unwrap() = Some(LogEntry { payload: b"{".to_vec(), ..entry_for(&done) });
     assert!(matches!(notary.receipt(&done, None, AT).await, Err(NotaryError::Unread { .. })));
 }
