@@ -115,11 +115,10 @@ pub(crate) fn view_of(
     entry: &Directive,
 ) -> DirectiveView {
     let now = service.ledger.store().now();
-    let note = match &entry.state {
-        DirectiveState::Ended { end: note } | DirectiveState::Reviewed { review: note } => {
-            Some(DirectiveNoteView { by: note.by.clone(), at: note.at, text: note.text.clone() })
-        }
-        DirectiveState::Proposed | DirectiveState::Active | DirectiveState::Denied => None,
+    let shown = |note: &DirectiveNote| DirectiveNoteView {
+        by: note.by.clone(),
+        at: note.at,
+        text: note.text.clone(),
     };
     DirectiveView {
         directive_id: entry.directive_id.clone(),
@@ -135,7 +134,8 @@ pub(crate) fn view_of(
         requirement: entry.requirement.clone(),
         votes: entry.votes.clone(),
         uses: entry.uses,
-        note,
+        end: entry.state.end().map(shown),
+        review: entry.state.review().map(shown),
         digest: entry.terms(),
         standing: standing_of(service, caller, entry),
     }

@@ -61,6 +61,7 @@ impl Approvals {
                 step.note = None;
                 step.audiences.clear();
                 step.caller = None;
+                step.directives.clear();
             }
         }
         steps.sort_by(|one, other| {
@@ -176,6 +177,7 @@ fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TimelineStep {
         audiences: event.audiences,
         caller: event.caller,
         taint: event.taint,
+        directives: event.directives,
         digests,
         hash: Digest::from_bytes(entry.hash).to_string(),
     }

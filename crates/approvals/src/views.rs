@@ -302,6 +302,9 @@ pub struct TimelineStep {
     /// What the run had in its context when this was decided; for an outcome, what the result added to it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
+    /// The standing grant and the break-glass records that this step relied on. Shown to people only.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub directives: BTreeSet<DirectiveId>,
     /// Digests of content that is not included in the entry, by name.
     pub digests: BTreeMap<String, Digest>,
     /// The hash of the entry, by which its inclusion can be proved.

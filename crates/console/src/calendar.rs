@@ -155,7 +155,7 @@ fn shown_days(month: NaiveDate) -> (i64, i64) {
 
 /// Whether a freeze is in force at some moment of this period.
 fn is_on(entry: &DirectiveView, from: Timestamp, until: Timestamp) -> bool {
-    let ended = entry.note.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
+    let ended = entry.end.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
     entry.starts_at < until && from < ended && entry.state != "denied"
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn list(
         run: filter(&query, "run", |name| name.parse().ok())?,
         from: Some(now.plus_ms(range.2.saturating_neg())),
         to: query.read::<i64>("to").map(Timestamp::from_ms),
-        limit: 0,
+        ..DecisionsQuery::default()
     };
     let found = app.api.engine.decisions(&visitor.caller, wanted.clone()).await?;
     let title = "Decisions";

@@ -198,7 +198,7 @@ fn last_column(entry: Option<&DirectiveView>) -> &'static str {
 
 fn line(entry: &DirectiveView, now: Timestamp) -> Markup {
     // One that was ended did not last until its time.
-    let ended = entry.note.as_ref().filter(|_| entry.state == "ended").map(|note| note.at);
+    let ended = entry.end.as_ref().map(|note| note.at);
     let until = ended.map_or(entry.expires_at, |at| at.min(entry.expires_at));
     html! {
         tr data-href={ "/entries/" (entry.directive_id) } {

@@ -89,8 +89,8 @@ pub(super) fn view(
                 @else { ul.list { @for vote in &entry.votes { (call::vote_line(vote, now)) } } }
                 @if entry.state == "proposed" { ul.reasons { @for need in call::needs(&entry.requirement) { li { (need) } } } }
             }
-            @if let Some(note) = &entry.note {
-                section.card aria-labelledby="note-title" { h2 #note-title { "What was said at its end" } p { strong { (note.by) } ", " (words::relative(note.at, now)) } (words::quotation(&note.text)) }
+            @for (title, note) in entry.end.iter().map(|note| ("What was said at its end", note)).chain(entry.review.iter().map(|note| ("Its review", note))) {
+                section.card aria-label=(title) { h2 { (title) } p { strong { (note.by) } ", " (words::relative(note.at, now)) } (words::quotation(&note.text)) }
             }
         }
         div #acts data-live { (acts(entry, visitor)) }

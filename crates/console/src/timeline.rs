@@ -58,7 +58,7 @@ pub(super) fn view(
                             summary.small { "Where it stands, and its digests" }
                             dl.facts.small {
                                 dt { "Log" } dd { code { (step.log) } ", entry " (step.seq) }
-                                dt { "Hash" } dd { code { (step.hash) } }
+                                dt { "Hash" } dd { code { (step.hash) } } @for id in &step.directives { dt { "Under" } dd { code { (id) } } }
                                 @for (name, digest) in &step.digests { dt { (words::spaced(name)) } dd { code { (digest) } } }
                             }
                         }

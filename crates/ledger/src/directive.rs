@@ -93,6 +93,9 @@ pub enum DirectiveState {
     Reviewed {
         /// Who, when and with what result.
         review: DirectiveNote,
+        /// Who had ended it before its time, when and why; absent if nobody did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<DirectiveNote>,
     },
 }
 
@@ -121,6 +124,20 @@ impl DirectiveState {
             Self::Ended { .. } => "ended",
             Self::Reviewed { .. } => "reviewed",
         }
+    }
+
+    /// Who ended it before its time.
+    pub const fn end(&self) -> Option<&DirectiveNote> {
+        match self {
+            Self::Ended { end } | Self::Reviewed { end: Some(end), .. } => Some(end),
+            Self::Proposed | Self::Active | Self::Denied | Self::Reviewed { end: None, .. } => None,
+        }
+    }
+
+    /// Who reviewed it.
+    pub const fn review(&self) -> Option<&DirectiveNote> {
+        let Self::Reviewed { review, .. } = self else { return None };
+        Some(review)
     }
 
     /// Whether an entry may move from this state to `next`.
@@ -232,7 +249,7 @@ impl Directive {
         match (&self.state, self.open_until()) {
             (_, Some(FOR_EVER)) => None,
             (
-                DirectiveState::Ended { end: note } | DirectiveState::Reviewed { review: note },
+                DirectiveState::Ended { end: note } | DirectiveState::Reviewed { review: note, .. },
                 None,
             ) => Some(note.at),
             (_, until) => Some(until.unwrap_or(self.expires_at)),
@@ -319,7 +336,7 @@ impl Directive {
         {
             return Err(DirectiveError::TookPart);
         }
-        self.become_state(DirectiveState::Reviewed { review })
+        self.become_state(DirectiveState::Reviewed { review, end: self.state.end().cloned() })
     }
 
     /// The entry, used once more; `None` when it is not in force.

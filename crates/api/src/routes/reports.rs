@@ -47,6 +47,7 @@ pub(crate) async fn decisions(
         outcome: params.one_of("outcome", &outcomes)?,
         policy: params.text("policy"),
         run: params.id("run")?,
+        directive: params.id("directive")?,
         from: moment(&mut params, "from")?,
         to: moment(&mut params, "to")?,
         limit: params.limit()?,

@@ -45,9 +45,12 @@ pub struct DirectiveView {
     pub votes: Vec<Vote>,
     /// How many times the entry was used.
     pub uses: u32,
-    /// Who ended or reviewed the entry, and their note; absent if nobody did.
+    /// Who ended the entry before its time, and their note; absent if nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<DirectiveNoteView>,
+    pub end: Option<DirectiveNoteView>,
+    /// Who reviewed the entry, and their note; absent if nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<DirectiveNoteView>,
     /// The digest that a decision on the entry must name.
     pub digest: Digest,
     /// What the caller may do with the entry now.

@@ -126,13 +126,14 @@ fn made_at(id: &DecisionId) -> Option<Timestamp> {
 }
 
 fn wants(query: &DecisionsQuery, view: &DecisionView) -> bool {
-    let DecisionsQuery { agent, tool, verdict, outcome, policy, run, .. } = query;
+    let DecisionsQuery { agent, tool, verdict, outcome, policy, run, directive, .. } = query;
     agent.as_ref().is_none_or(|agent| view.principal_chain.actor.id == *agent)
         && tool.as_ref().is_none_or(|tool| {
             let id = &view.capability_id;
             *tool == id.to_string() || *tool == id.tool_name()
         })
         && run.as_ref().is_none_or(|run| view.run_id.as_ref() == Some(run))
+        && directive.as_ref().is_none_or(|directive| view.directives.contains(directive))
         && verdict.is_none_or(|verdict| view.verdict == verdict)
         && outcome.is_none_or(|outcome| view.outcome == Some(outcome))
         && policy
@@ -294,6 +295,7 @@ fn view_of(log: &str, entry: &LogEntry, event: AuditEvent) -> Option<DecisionVie
         run_id: event.run_id,
         trace_id: event.trace_id,
         approval_id: event.approval_id,
+        directives: event.directives,
         capability_id: decision.capability,
         principal_chain: event.chain?,
         mode_requested: decision.mode_requested,

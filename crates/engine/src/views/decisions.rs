@@ -2,6 +2,8 @@
 //!
 //! Owns the forms. No argument of a call is in them.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, DecisionId, PrincipalId, RunId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, DecisionId, DirectiveId, PrincipalId, RunId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
 };
@@ -33,6 +35,8 @@ pub struct DecisionsQuery {
     pub policy: Option<String>,
     /// Only about calls of runs of this name.
     pub run: Option<RunId>,
+    /// Only those that relied on this standing grant or break-glass record.
+    pub directive: Option<DirectiveId>,
     /// From this moment on; absent: a day before the end.
     pub from: Option<Timestamp>,
     /// Before this moment; absent: until now.
@@ -155,6 +159,9 @@ pub struct DecisionView {
     /// The approval that the call waits for or was decided under; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
+    /// The standing grant and the break-glass records that it relied on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub directives: BTreeSet<DirectiveId>,
     /// The capability that is called.
     pub capability_id: CapabilityId,
     /// The caller, and the user it acts for.

@@ -18,7 +18,8 @@ use crate::{
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Example:\n  placet decisions dec_01J…\n\n\
     Operators and auditors see all decisions of their tenant, other people those of their agents and those made for them.\n\
-    The console and `GET /v1/decisions` list decisions by agent, tool, run, verdict, outcome and policy.")]
+    The console and `GET /v1/decisions` list decisions by agent, tool, run, verdict, outcome and policy; the API also by\n\
+    the grant or break-glass record that they relied on (`directive`).")]
 pub(crate) struct Args {
     /// Which Placet.
     #[command(flatten)]
@@ -50,6 +51,7 @@ fn shown(one: &DecisionView) -> String {
     lines.extend(one.run_id.as_ref().map(|id| format!("  run       {}", visible(id.as_str()))));
     lines.extend(one.trace_id.as_ref().map(|id| format!("  trace     {id}")));
     lines.extend(one.approval_id.as_ref().map(|id| format!("  approval  {id}")));
+    lines.extend(one.directives.iter().map(|id| format!("  under     {id}")));
     lines.extend(one.policies.iter().map(|policy| {
         let does = if policy.permits { "permits it" } else { "stands against it" };
         let reason = policy.reason.as_ref().map(|why| format!(": {}", visible(why)));

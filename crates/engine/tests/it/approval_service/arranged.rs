@@ -69,6 +69,8 @@ async fn a_broken_glass_needs_a_second_person_names_every_call_and_is_reviewed()
     assert!(next.act("ema", &record.directive_id, review()).await.is_err(), "who took part");
     let reviewed = next.act("eve", &record.directive_id, review()).await.unwrap();
     assert_eq!((reviewed.state.as_str(), reviewed.review_due), ("reviewed", false));
+    let by = [reviewed.end, reviewed.review].map(|note| note.map(|note| note.by.to_string()));
+    assert_eq!(by, [Some("emil".to_owned()), Some("eve".to_owned())], "who ended it stays known");
 }
 
 #[tokio::test]

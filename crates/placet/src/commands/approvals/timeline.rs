@@ -28,7 +28,8 @@ fn row(step: &TimelineStep) -> [String; 5] {
     let (what, note) = what(step);
     let code = step.code.map(|code| format!("{code}")).into_iter();
     let audiences = Some(principal::listed(&step.audiences)).filter(|text| !text.is_empty());
-    let notes: Vec<String> = code.chain(note).chain(audiences).collect();
+    let under = step.directives.iter().map(|id| format!("under {id}"));
+    let notes: Vec<String> = code.chain(note).chain(audiences).chain(under).collect();
     [
         step.at.to_string(),
         what,

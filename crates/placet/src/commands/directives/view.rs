@@ -92,8 +92,9 @@ pub(super) fn text(entry: &DirectiveView) -> String {
         let token = vote.with_token();
         format!("  {word:<9} {}{instead} at {}{token}", vote.approver, vote.at)
     }));
-    let note = entry.note.as_ref();
-    lines.extend(note.map(|note| format!("  then      {} at {}", note.by, note.at)));
+    lines.extend(entry.end.iter().map(|note| format!("  ended     {} at {}", note.by, note.at)));
+    let review = entry.review.iter();
+    lines.extend(review.map(|note| format!("  reviewed  {} at {}", note.by, note.at)));
     lines.extend(quoted(entry));
     let force = if entry.in_force { ", in force" } else { "" };
     let due = if entry.review_due { ", its review is due" } else { "" };
@@ -109,12 +110,13 @@ fn quoted(entry: &DirectiveView) -> Vec<String> {
         let whose = format!("{} said {}, because", vote.approver, words::choice(vote.choice));
         lines.extend(quotation::lines(&whose, &vote.reason));
     }
-    let note = entry.note.as_ref();
-    lines.extend(
-        note.into_iter().flat_map(|note| {
-            quotation::lines(&format!("{} wrote at its end", note.by), &note.text)
-        }),
-    );
+    for (note, when) in [(&entry.end, "at its end"), (&entry.review, "as its review")] {
+        lines.extend(
+            note.iter().flat_map(|note| {
+                quotation::lines(&format!("{} wrote {when}", note.by), &note.text)
+            }),
+        );
+    }
     lines
 }
 
