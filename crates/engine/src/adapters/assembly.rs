@@ -1,4 +1,4 @@
-//! Ports from contracts: the connector through which an adapter is reached, and its wrappers.
+//! Ports from contracts: the connector through which an adapter is reached, and its wrapper.
 //!
 //! Owns which kind of contract goes to which connector. Connects nothing itself.
 
@@ -8,10 +8,9 @@ use placet_adapter::adapter::Connector;
 use placet_types::contract::{Contract, file::TransportFile};
 
 use crate::adapters::{
-    error_injection::FailingConnector,
     known_secrets::KnownSecrets,
     ports::{Port, Ports},
-    redaction::RedactingConnector,
+    wrapper::WrappingConnector,
 };
 use crate::metrics::EngineMetrics;
 
@@ -53,8 +52,7 @@ pub(crate) fn ports(
             }
         };
         let given = handed.to(contract)?;
-        let connector = Arc::new(FailingConnector::new(Arc::clone(connector)));
-        let connector = RedactingConnector::new(connector, given);
+        let connector = WrappingConnector::new(Arc::clone(connector), given);
         Some(Arc::new(Port::new(Arc::clone(contract), Arc::new(connector), metrics.clone())))
     }))
 }

@@ -1,109 +1,26 @@
 //! Errors that a contract of the environment `test` makes an adapter simulate (EN-04).
 //!
-//! Owns the draw and the simulated outcomes. Invariant: errors are drawn independently, and of several that are drawn one is chosen at
-//! random, so that the probabilities of a contract are those of its calls.
+//! Owns the draw and the simulated outcomes; [`crate::adapters::wrapper`] uses them. Invariant: errors are drawn independently, and of
+//! several that are drawn one is chosen at random, so that the probabilities of a contract are those of its calls.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
-
-use async_trait::async_trait;
-use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Dispatch, Inquiry, PrepareRequest, SessionLease},
-    outcome::{AdapterError, Answer, Outcome, Probe, cut},
-};
-use placet_types::contract::{
-    Contract, LiveTool,
-    error_injection::{ErrorInjectionFile, InjectedErrorFile, InjectedErrorKind},
-    feature::Listing,
+use placet_adapter::outcome::{AdapterError, Answer, Outcome, cut};
+use placet_types::contract::error_injection::{
+    ErrorInjectionFile, InjectedErrorFile, InjectedErrorKind,
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// How much of a garbled result is kept.
 const GARBLED_BYTES_MAX: usize = 64;
 
-/// A connector whose connections fail now and then.
-#[derive(Debug)]
-pub(crate) struct FailingConnector {
-    inner: Arc<dyn Connector>,
-    draws: Arc<AtomicU64>,
-}
-
-impl FailingConnector {
-    /// One around `inner`.
-    pub(crate) fn new(inner: Arc<dyn Connector>) -> Self {
-        Self { inner, draws: Arc::default() }
-    }
-}
-
-#[async_trait]
-impl Connector for FailingConnector {
-    async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
-        let injected = contract.error_injection.clone();
-        let inner = self.inner.connect(contract).await?;
-        Ok(match injected {
-            Some(injected) => {
-                Box::new(FailingAdapter { inner, injected, draws: Arc::clone(&self.draws) })
-            }
-            None => inner,
-        })
-    }
-}
-
-#[derive(Debug)]
-struct FailingAdapter {
-    inner: Box<dyn Adapter>,
-    injected: ErrorInjectionFile,
-    draws: Arc<AtomicU64>,
-}
-
-#[async_trait]
-impl Adapter for FailingAdapter {
-    async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
-        self.inner.discover().await
-    }
-
-    async fn list(&self, what: Listing) -> Result<Vec<Value>, AdapterError> {
-        self.inner.list(what).await
-    }
-
-    fn generation(&self) -> u64 {
-        self.inner.generation()
-    }
-
-    async fn prepare(&self, approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
-        self.inner.prepare(approach).await
-    }
-
-    async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
-        let call = self.draws.fetch_add(1, Ordering::Relaxed);
-        let Some(error) = drawn(&self.injected, call) else {
-            return self.inner.invoke(dispatch, conditions).await;
-        };
-        tracing::info!(capability = %dispatch.capability(), kind = ?error.kind, "an error is injected");
-        match error.kind {
-            InjectedErrorKind::NetworkError => not_asked(error, "the network failed"),
-            InjectedErrorKind::SchemaViolation => {
-                not_asked(error, "the result does not fit its schema")
-            }
-            InjectedErrorKind::UnparseableResult => {
-                garbled(self.inner.invoke(dispatch, conditions).await)
-            }
+/// The outcome of a call with this error, where its tool is not called.
+pub(crate) fn without_tool(error: &InjectedErrorFile) -> Option<Outcome> {
+    match error.kind {
+        InjectedErrorKind::NetworkError => Some(not_asked(error, "the network failed")),
+        InjectedErrorKind::SchemaViolation => {
+            Some(not_asked(error, "the result does not fit its schema"))
         }
-    }
-
-    async fn probe(&self, inquiry: &Inquiry) -> Probe {
-        self.inner.probe(inquiry).await
-    }
-
-    fn is_alive(&self) -> bool {
-        self.inner.is_alive()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
+        InjectedErrorKind::UnparseableResult => None,
     }
 }
 
@@ -115,7 +32,7 @@ fn not_asked(error: &InjectedErrorFile, otherwise: &str) -> Outcome {
 }
 
 /// The result with its structure destroyed. An outcome without a result stays as it is.
-fn garbled(outcome: Outcome) -> Outcome {
+pub(crate) fn garbled(outcome: Outcome) -> Outcome {
     let Outcome::Done(answer) = outcome else { return outcome };
     let structured = answer.output.get("structured").unwrap_or(&answer.output).to_string();
     let text = format!("<garbled: {}>", cut(structured, GARBLED_BYTES_MAX));
@@ -124,7 +41,7 @@ fn garbled(outcome: Outcome) -> Outcome {
 }
 
 /// The error of the call with this number, if there is one.
-fn drawn(injected: &ErrorInjectionFile, call: u64) -> Option<&InjectedErrorFile> {
+pub(crate) fn drawn(injected: &ErrorInjectionFile, call: u64) -> Option<&InjectedErrorFile> {
     // Adjacent seeds give unrelated sequences.
     let mut random = StdRng::seed_from_u64(injected.seed.rotate_left(32) ^ call);
     let errors = injected.errors.iter();

@@ -11,4 +11,4 @@ mod lists;
 pub(crate) mod overlap;
 pub(crate) mod pins;
 pub(crate) mod ports;
-pub(crate) mod redaction;
+mod wrapper;

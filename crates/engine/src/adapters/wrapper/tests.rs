@@ -104,15 +104,22 @@ fn contract(adapter: &str, secret: Option<&str>) -> Arc<Contract> {
 struct Place {
     parrot: Arc<Parrot>,
     handed: KnownSecrets,
-    contracts: [Arc<Contract>; 3],
+    contracts: [Arc<Contract>; 4],
 }
 
 const STATIC: &str = "static-value-of-another";
 
 impl Place {
     fn new() -> Self {
-        let contracts =
-            [contract("mail", None), contract("post", Some("key")), contract("refused", None)];
+        let mut garbling = Contract::clone(&contract("garbled", None));
+        let errors = json!({ "errors": [{ "type": "unparseable_result", "probability": 1.0 }] });
+        garbling.file.error_injection = serde_json::from_value(errors).unwrap();
+        let contracts = [
+            contract("mail", None),
+            contract("post", Some("key")),
+            contract("refused", None),
+            Arc::new(garbling),
+        ];
         let source = SecretSource::Env(STATIC.into());
         let secrets = Arc::new(Secrets::new([("key".to_owned(), source)].into()));
         let handed = KnownSecrets::new(&contracts, &secrets);
@@ -123,7 +130,7 @@ impl Place {
         let contract = &self.contracts[number];
         let given = self.handed.to(contract).unwrap();
         let line = Arc::new(Line(Arc::clone(&self.parrot)));
-        RedactingConnector::new(line, given).connect(Arc::clone(contract)).await
+        WrappingConnector::new(line, given).connect(Arc::clone(contract)).await
     }
 }
 
@@ -222,6 +229,19 @@ async fn a_secret_that_a_long_reason_is_cut_at_leaves_nothing() {
             };
             assert!(answer.citations[0].title.as_ref().unwrap().len() < 600, "a title is cut");
         }
+        place.parrot.shown.lock().clear();
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_a_garbled_result_is_cut_at_leaves_nothing() {
+    let place = Place::new();
+    let garbling = place.to(3).await.unwrap();
+    for before in 0..80 {
+        let outcome = call(garbling.as_ref(), "does", before, Some(&token("alice"))).await;
+        let Outcome::Done(answer) = outcome else { panic!("not done") };
+        let said = answer.output.to_string();
+        assert!(said.contains("<garbled: ") && is_clean(&said), "{before}: {said}");
         place.parrot.shown.lock().clear();
     }
 }

@@ -1,11 +1,16 @@
-//! Redacting connections: secrets that a place was given are removed from what it returns.
+//! The wrapper around every connection: secrets that a place was given are removed from what it returns, and errors are injected where
+//! its contract says so.
 //!
-//! Owns the removal of secrets from answers, errors and probes before any of it is recorded (I15, TM-19), and the truncation of long
-//! reasons after it. A tool that echoes its headers or its environment is common; what it echoes would stay in the ledger for as long as
-//! results are kept. [`crate::adapters::known_secrets`] knows which secrets those are, including those that the same place was given by
-//! other contracts, in other calls and for other users. Not here: secrets that no target at this place ever had.
+//! Owns the removal of secrets from answers, errors and probes before any of it is recorded (I15, TM-19), and what is done after it:
+//! long reasons are cut, and results are garbled. A tool that echoes its headers or its environment is common; what it echoes would stay
+//! in the ledger for as long as results are kept. [`crate::adapters::known_secrets`] knows which secrets those are, including those that
+//! the same place was given by other contracts, in other calls and for other users. Not here: secrets that no target at this place ever
+//! had, and which errors are injected ([`crate::adapters::error_injection`]).
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use async_trait::async_trait;
 use placet_adapter::{
@@ -15,42 +20,49 @@ use placet_adapter::{
     outcome::{AdapterError, Answer, Outcome, Probe, Rejection, cut, shortened},
     scrub::{REMOVED, Scrub},
 };
-use placet_types::contract::{Contract, LiveTool, feature::Listing};
+use placet_types::contract::{
+    Contract, LiveTool,
+    error_injection::{ErrorInjectionFile, InjectedErrorFile},
+    feature::Listing,
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use crate::adapters::known_secrets::Given;
+use crate::adapters::{error_injection, known_secrets::Given};
 
 /// Longer answers are searched on a thread that may block.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// The longest title of a source.
 const TITLE_BYTES_MAX: usize = 512;
 
-/// A connector whose connections redact secrets.
+/// A connector whose connections redact secrets, and fail as their contract says.
 #[derive(Debug)]
-pub(crate) struct RedactingConnector {
+pub(crate) struct WrappingConnector {
     inner: Arc<dyn Connector>,
     given: Arc<Given>,
+    draws: Arc<AtomicU64>,
 }
 
-impl RedactingConnector {
+impl WrappingConnector {
     /// A connector for the place that was given `given`.
     pub(crate) fn new(inner: Arc<dyn Connector>, given: Arc<Given>) -> Self {
-        Self { inner, given }
+        Self { inner, given, draws: Arc::default() }
     }
 }
 
 #[async_trait]
-impl Connector for RedactingConnector {
+impl Connector for WrappingConnector {
     async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
         // Before and after: a child that is started in between may have been given either value.
         self.given.look();
+        let injected = contract.error_injection.clone();
         let inner = self.inner.connect(contract).await;
         let given = Arc::clone(&self.given);
         match inner {
             Ok(inner) => {
                 given.look();
-                Ok(Box::new(RedactingAdapter { inner, given }))
+                let draws = Arc::clone(&self.draws);
+                Ok(Box::new(WrappedAdapter { inner, given, injected, draws }))
             }
             Err(error) => Err(given.scrub().error(error).shortened()),
         }
@@ -59,12 +71,15 @@ impl Connector for RedactingConnector {
 
 /// A connection to a place that may have been handed secrets.
 #[derive(Debug)]
-struct RedactingAdapter {
+struct WrappedAdapter {
     inner: Box<dyn Adapter>,
     given: Arc<Given>,
+    injected: Option<ErrorInjectionFile>,
+    /// The calls of all connections of the connector, by which errors are drawn.
+    draws: Arc<AtomicU64>,
 }
 
-impl RedactingAdapter {
+impl WrappedAdapter {
     /// Notes a credential to remove from what the place returns.
     fn hand(&self, credential: Option<&Credential>) {
         if let Some(one) = credential {
@@ -73,10 +88,16 @@ impl RedactingAdapter {
             self.given.hand(&SecretString::from(value), None);
         }
     }
+
+    /// The error to inject into the next call, if there is one.
+    fn drawn(&self) -> Option<&InjectedErrorFile> {
+        let injected = self.injected.as_ref()?;
+        error_injection::drawn(injected, self.draws.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 #[async_trait]
-impl Adapter for RedactingAdapter {
+impl Adapter for WrappedAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
         let found = self.inner.discover().await;
         found.map_err(|error| self.given.scrub().error(error).shortened())
@@ -111,18 +132,17 @@ impl Adapter for RedactingAdapter {
         // Before and after: a secret may be rotated during the call.
         self.given.look();
         self.hand(conditions.credential.as_ref());
-        let outcome = self.inner.invoke(dispatch, conditions).await;
-        let scrub = self.given.scrub();
-        match outcome {
-            Outcome::Done(said) => Outcome::Done(answer(scrub, said).await),
-            Outcome::Failed(said) => Outcome::Failed(answer(scrub, said).await),
-            Outcome::NotExecuted(error) => Outcome::NotExecuted(scrub.error(error).shortened()),
-            Outcome::Rejected(Rejection { answer, error }) => {
-                let error = scrub.error(error).shortened();
-                Outcome::Rejected(Rejection { answer, error })
-            }
-            Outcome::Unknown(reason) => Outcome::Unknown(shortened(scrub.text(reason))),
+        let error = self.drawn();
+        if let Some(error) = error {
+            tracing::info!(capability = %dispatch.capability(), kind = ?error.kind, "an error is injected");
         }
+        let outcome = match error.and_then(error_injection::without_tool) {
+            Some(outcome) => outcome,
+            None => self.inner.invoke(dispatch, conditions).await,
+        };
+        let outcome = redacted(self.given.scrub(), outcome).await;
+        // Only then: a secret that is cut would not be recognized.
+        if error.is_some() { error_injection::garbled(outcome) } else { outcome }
     }
 
     async fn probe(&self, inquiry: &Inquiry) -> Probe {
@@ -139,6 +159,20 @@ impl Adapter for RedactingAdapter {
 
     async fn close(&self) {
         self.inner.close().await;
+    }
+}
+
+/// An outcome without secrets.
+async fn redacted(scrub: Arc<Scrub>, outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Done(said) => Outcome::Done(answer(scrub, said).await),
+        Outcome::Failed(said) => Outcome::Failed(answer(scrub, said).await),
+        Outcome::NotExecuted(error) => Outcome::NotExecuted(scrub.error(error).shortened()),
+        Outcome::Rejected(Rejection { answer, error }) => {
+            let error = scrub.error(error).shortened();
+            Outcome::Rejected(Rejection { answer, error })
+        }
+        Outcome::Unknown(reason) => Outcome::Unknown(shortened(scrub.text(reason))),
     }
 }
 
