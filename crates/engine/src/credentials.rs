@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use placet_credentials::Broker;
 use placet_identity::Secrets;
+use placet_telemetry::metrics::Metrics;
 use placet_types::clock::Clock;
 
-use crate::{adapters::known_secrets::KnownSecrets, metrics::EngineMetrics};
+use crate::adapters::known_secrets::KnownSecrets;
 
 pub(crate) use faults::CredentialFaults;
 
@@ -23,5 +24,5 @@ pub(crate) struct Credentials {
     /// Secrets given to adapters, kept out of what they return.
     pub(crate) known: KnownSecrets,
     pub(crate) faults: CredentialFaults,
-    pub(crate) metrics: EngineMetrics,
+    pub(crate) metrics: Metrics,
 }

@@ -405,7 +405,7 @@ impl Engine {
 
     /// The metrics.
     pub fn metrics(&self) -> &Metrics {
-        self.context.metrics.metrics()
+        &self.context.metrics
     }
 
     /// Resolves with the reason when the engine cannot continue: the process must end.

@@ -28,7 +28,6 @@ mod fleet;
 mod held_calls;
 mod in_flight;
 mod lifecycle;
-mod metrics;
 mod operator;
 mod outcome;
 mod policies;

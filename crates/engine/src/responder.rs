@@ -13,7 +13,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tracing::Span;
 
 use placet_ledger::{ledger::Ledger, record::EffectRecord};
-use placet_telemetry::trace;
+use placet_telemetry::{metrics::Metrics, trace};
 use placet_types::{
     clock::Timestamp,
     envelope::result::{ResultStatus, ToolResultEnvelope},
@@ -27,9 +27,8 @@ use crate::{
     admission::{Admission, OwnedSemaphorePermits},
     answer::{Answer, Held},
     in_flight::{InFlight, InFlightGuard, ResumeGuard, Resuming},
-    metrics::EngineMetrics,
     registry::Registry,
-    result::{self, Subject},
+    result::{self, Subject, status_of},
     settings::Settings,
     submission::Submission,
 };
@@ -56,7 +55,7 @@ pub(crate) struct Callers {
     pub(crate) admission: Admission,
     pub(crate) in_flight: InFlight,
     pub(crate) resuming: Resuming,
-    metrics: EngineMetrics,
+    metrics: Metrics,
     ledger: Ledger,
     fallback: Weak<dyn Fallback>,
 }
@@ -65,7 +64,7 @@ impl Callers {
     pub(crate) fn new(
         settings: &Settings,
         registry: &Arc<Registry>,
-        metrics: &EngineMetrics,
+        metrics: &Metrics,
         ledger: &Ledger,
         fallback: Weak<dyn Fallback>,
     ) -> Self {
@@ -115,6 +114,26 @@ impl Asked {
             key: Some(record.key.clone()),
             known: Some(record.scope.capability.clone()),
         }
+    }
+}
+
+/// Counts a refused call; `of` is its operation, where it exists (TM-21).
+pub(crate) fn count_refusal(
+    metrics: &Metrics,
+    of: Option<&CapabilityId>,
+    refusal: &Refusal,
+    took: Duration,
+) {
+    metrics.record_call(of, status_of(refusal), Some(refusal.code), took);
+}
+
+/// Counts an executed call; `took` excludes the time it was held.
+fn count_call(metrics: &Metrics, result: &ToolResultEnvelope, took: Duration) {
+    let Some(id) = &result.capability_id else { return };
+    let code = result.error.as_ref().map(|error| error.error_code);
+    metrics.record_call(Some(id), result.status, code, took);
+    if result.retries > 0 {
+        metrics.count_retry(id.adapter().as_str(), id.capability().as_str());
     }
 }
 
@@ -282,12 +301,12 @@ impl Responder {
     /// Counts that the call is refused.
     pub(crate) fn count_refusal(&self, refusal: &Refusal) {
         let known = self.asked.known.as_ref();
-        self.callers.metrics.refused(known, refusal, self.began.elapsed());
+        count_refusal(&self.callers.metrics, known, refusal, self.began.elapsed());
     }
 
     /// Tells the waiters the result of a settled call, and counts it.
     pub(crate) fn reply(self, result: ToolResultEnvelope) {
-        self.callers.metrics.called(&result, self.began.elapsed());
+        count_call(&self.callers.metrics, &result, self.began.elapsed());
         self.finish(result::answer_of(result, false));
     }
 

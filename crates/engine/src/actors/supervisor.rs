@@ -102,11 +102,18 @@ impl Actor for Supervisor {
         }
         if let Some(child) = self.child(number, state) {
             tracing::warn!(actor = %child.path, %why, "an actor ended and is started again");
-            self.context.metrics.restarted(&child.path);
+            self.context.metrics.count_actor_restart(role_of(&child.path));
         }
         self.restart(&myself, number, state).await;
         Ok(())
     }
+}
+
+/// What restarts are counted by: workers count under their stage.
+fn role_of(path: &str) -> &str {
+    let role = path.trim_start_matches("root/");
+    let role = role.trim_end_matches(|c: char| c.is_ascii_digit() || c == '/');
+    if role.is_empty() { "root" } else { role }
 }
 
 impl Supervisor {

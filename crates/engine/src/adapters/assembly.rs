@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use placet_adapter::adapter::Connector;
+use placet_telemetry::metrics::Metrics;
 use placet_types::contract::{Contract, file::TransportFile};
 
 use crate::adapters::{
@@ -12,7 +13,6 @@ use crate::adapters::{
     ports::{Port, Ports},
     wrapper::WrappingConnector,
 };
-use crate::metrics::EngineMetrics;
 
 /// Which connector makes connections of which kind.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct Connectors {
 pub(crate) struct Makers<'a> {
     pub(crate) connectors: &'a Connectors,
     pub(crate) handed: &'a KnownSecrets,
-    pub(crate) metrics: &'a EngineMetrics,
+    pub(crate) metrics: &'a Metrics,
 }
 
 /// A port for each contract: the existing one from `known`, else a new one.

@@ -26,6 +26,7 @@ use placet_adapter::{
     outcome::{AdapterError, Outcome},
 };
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_telemetry::metrics::Metrics;
 use placet_types::{
     contract::{Capability, Contract, feature::Listing},
     digest::Digest,
@@ -33,15 +34,12 @@ use placet_types::{
     ids::AdapterName,
 };
 
-use crate::{
-    adapters::{
-        breaker::Breaker,
-        errors::unreached,
-        lists::{LISTED_WITHIN, Listed, Lists},
-        overlap::Overlap,
-        pins::LivePins,
-    },
-    metrics::EngineMetrics,
+use crate::adapters::{
+    breaker::Breaker,
+    errors::unreached,
+    lists::{LISTED_WITHIN, Listed, Lists},
+    overlap::Overlap,
+    pins::LivePins,
 };
 
 /// How much time a tool must have been given for a timeout to count as its failure.
@@ -118,7 +116,7 @@ pub(crate) struct Port {
     places: Arc<Semaphore>,
     queued: AtomicUsize,
     breaker: Mutex<Breaker>,
-    metrics: EngineMetrics,
+    metrics: Metrics,
     connection: watch::Sender<Connection>,
     pub(crate) supervisor: ArcSwapOption<ActorRef<AdapterMessage>>,
     pins: LivePins,
@@ -144,10 +142,10 @@ impl Port {
     pub(crate) fn new(
         contract: Arc<Contract>,
         connector: Arc<dyn Connector>,
-        metrics: EngineMetrics,
+        metrics: Metrics,
     ) -> Self {
         let limits = &contract.limits;
-        metrics.breaker(&contract.adapter, false);
+        metrics.set_breaker(contract.adapter.as_str(), false);
         let places = usize::try_from(limits.concurrency_max).unwrap_or(1).max(1);
         Self {
             places: Arc::new(Semaphore::new(places)),
@@ -333,7 +331,7 @@ impl Port {
     fn move_breaker<T>(&self, change: impl FnOnce(&mut Breaker) -> T) -> T {
         let mut breaker = self.breaker();
         let said = change(&mut breaker);
-        self.metrics.breaker(&self.contract.adapter, breaker.is_open());
+        self.metrics.set_breaker(self.contract.adapter.as_str(), breaker.is_open());
         said
     }
 

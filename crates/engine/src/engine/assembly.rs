@@ -23,7 +23,6 @@ use crate::{
     attempts::Attempts,
     context::Context,
     credentials::{CredentialFaults, Credentials},
-    metrics::EngineMetrics,
     outcome::Outcomes,
     registry::Registry,
     responder::Callers,
@@ -56,7 +55,7 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
     let policies = policies_of(&parts);
     let EngineParts { settings, ledger, connectors, contracts, broker, notary, ids, .. } = parts;
     let known = KnownSecrets::new(&contracts, &parts.secrets);
-    let metrics = EngineMetrics::new(parts.metrics.clone());
+    let metrics = parts.metrics.clone();
     let makers = Makers { connectors: &connectors, handed: &known, metrics: &metrics };
     let active = Active {
         policies: Arc::clone(&policies),

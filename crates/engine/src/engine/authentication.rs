@@ -13,7 +13,7 @@ use placet_types::{
 };
 
 use super::Engine;
-use crate::{attempts::Attempt, context::Context};
+use crate::{attempts::Attempt, context::Context, responder::count_refusal};
 
 /// How long attempts are counted before they are written.
 const ATTEMPTS_WINDOW: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ impl Engine {
             ErrorCode::PolicyDenied,
             "the directory says that the caller, or the user it acts for, is not active",
         );
-        self.context.metrics.refused(None, &refusal, Duration::ZERO);
+        count_refusal(&self.context.metrics, None, &refusal, Duration::ZERO);
         Err(refusal)
     }
 
@@ -137,7 +137,7 @@ impl Engine {
     // Not in the audit chain one by one: a client without a valid token must not be able to fill it.
     fn unverified(&self, refusal: Refusal) -> Refusal {
         tracing::info!(code = %refusal.code, detail = refusal.detail.as_deref().unwrap_or(""), "a token was refused");
-        self.context.metrics.refused(None, &refusal, Duration::ZERO);
+        count_refusal(&self.context.metrics, None, &refusal, Duration::ZERO);
         refusal
     }
 }

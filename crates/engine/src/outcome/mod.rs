@@ -16,6 +16,7 @@ use placet_ledger::{
     record::{Attempt, Class, EffectRecord},
     store::Durability,
 };
+use placet_telemetry::metrics::Metrics;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -23,7 +24,6 @@ use crate::{
     aliases::Aliases,
     answer::Answer,
     lifecycle::transitions::{Sent, State},
-    metrics::EngineMetrics,
     registry::{Owner, Registry},
     responder::Callers,
     tokens::Tokens,
@@ -34,7 +34,7 @@ use crate::{
 pub(crate) struct Outcomes {
     pub(crate) ledger: Ledger,
     pub(crate) node: Arc<Node>,
-    pub(crate) metrics: EngineMetrics,
+    pub(crate) metrics: Metrics,
     pub(crate) current: Current,
     pub(crate) aliases: Aliases,
     pub(crate) registry: Arc<Registry>,

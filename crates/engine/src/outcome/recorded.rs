@@ -10,6 +10,7 @@ use placet_ledger::{
     refusal::{internal, lookup_refusal},
     store::StoreError,
 };
+use placet_telemetry::metrics::Metrics;
 use placet_types::{
     digest::Digest,
     envelope::result::ToolResultEnvelope,
@@ -20,7 +21,6 @@ use placet_types::{
 use crate::{
     active::Current,
     answer::{Answer, Held},
-    metrics::EngineMetrics,
     outcome::Outcomes,
     registry::Owner,
     result::{EditedArgs, Obstacle, Subject, answer_of, as_sent, shown_args, subject_alone},
@@ -46,7 +46,7 @@ pub(crate) async fn answer(outcomes: &Outcomes, record: &EffectRecord, replayed:
                 Ok(found) => answer_of(found, replayed),
                 Err(error) => {
                     if replayed {
-                        outcomes.metrics.replay_checked(false);
+                        outcomes.metrics.count_replay_checked(false);
                     }
                     unreadable(record, &error)
                 }
@@ -61,7 +61,7 @@ pub(crate) async fn answer(outcomes: &Outcomes, record: &EffectRecord, replayed:
 
 /// Whether a result about to be replayed is byte for byte the recorded one (TM-21).
 pub(crate) fn is_identical(
-    metrics: &EngineMetrics,
+    metrics: &Metrics,
     result: &ToolResultEnvelope,
     recorded: Digest,
 ) -> bool {
@@ -74,7 +74,7 @@ pub(crate) fn is_identical(
     if !identical {
         tracing::error!(call_id = %result.tool_call_id, "a result is not what was recorded, and is not given again");
     }
-    metrics.replay_checked(identical);
+    metrics.count_replay_checked(identical);
     identical
 }
 

@@ -158,7 +158,7 @@ pub(crate) async fn keep(
         Err(error) => return Err(unsettled(error, outcome, result)),
     }
     if matches!(outcome, Outcome::Unknown(_)) {
-        outcomes.metrics.indeterminate();
+        outcomes.metrics.count_indeterminate();
     }
     Ok(result)
 }

@@ -52,7 +52,7 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
             match owner.ledger.settle_recorded(&record, outcome, by, &result).await {
                 Ok(kept) => {
                     if is_unknown {
-                        owner.metrics.indeterminate();
+                        owner.metrics.count_indeterminate();
                     }
                     return owner.registry.forget(&kept.call_id);
                 }
@@ -101,7 +101,7 @@ pub(crate) async fn give_up(
     };
     match kept {
         Ok(_) => {
-            outcomes.metrics.indeterminate();
+            outcomes.metrics.count_indeterminate();
             answer_of(result, false)
         }
         // It was settled otherwise, or belongs to another node by now.

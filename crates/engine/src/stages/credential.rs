@@ -186,14 +186,14 @@ async fn minted(
     let scopes = scopes_for(plan, file, brokered)?;
     let (origin, request) = request_of(brokered, file, scopes, deadline)?;
     let granted = credentials.broker.mint(request).await;
-    credentials.metrics.credential(match &granted {
+    credentials.metrics.count_credential(match &granted {
         Ok(grant) if grant.used().reused => "reused",
         Ok(_) => "minted",
         Err(_) => "refused",
     });
     let grant = granted?;
     if grant.is_untyped() {
-        credentials.metrics.credential("untyped");
+        credentials.metrics.count_credential("untyped");
     }
     let now = credentials.clock.now();
     let value = grant.value_for(&origin, now)?;

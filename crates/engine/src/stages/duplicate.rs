@@ -67,7 +67,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
     }
     match action {
         AfterRepeat::Attach | AfterRepeat::AttachToHeld => {
-            context.metrics.duplicate(Duplicate::Joined);
+            context.metrics.count_duplicate(Duplicate::Joined);
             if let (AfterRepeat::AttachToHeld, Some(approval_id)) =
                 (action, record.state.approval_id())
             {
@@ -85,7 +85,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
             event.record_id = Some(record.record_id);
             event.code = Some(ErrorCode::ResultExpired);
             context.note(event).await;
-            context.metrics.duplicate(Duplicate::Expired);
+            context.metrics.count_duplicate(Duplicate::Expired);
             responder.finish(recorded::answer(context, &record, false).await);
         }
         AfterRepeat::Replay
@@ -97,7 +97,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
             let answer = recorded::answer(context, &record, true).await;
             event.code = not_as_recorded(&answer);
             context.note(event).await;
-            context.metrics.duplicate(Duplicate::Replayed);
+            context.metrics.count_duplicate(Duplicate::Replayed);
             responder.finish(answer);
         }
     }
@@ -134,7 +134,7 @@ async fn conflict(context: &Context, call: Call<Brokered>, record: &EffectRecord
     event.record_id = Some(record.record_id);
     event.code = Some(ErrorCode::IdempotencyConflict);
     context.note(event).await;
-    context.metrics.duplicate(Duplicate::Conflict);
+    context.metrics.count_duplicate(Duplicate::Conflict);
     let refusal = Refusal::new(
         ErrorCode::IdempotencyConflict,
         "this key was used for a call with other arguments; nothing was executed",

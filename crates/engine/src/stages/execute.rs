@@ -115,7 +115,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
                 None => responder.is_sent(),
             }
             if granted {
-                context.metrics.grant_used();
+                context.metrics.count_grant_used();
             }
             if let Some(id) = approval_id {
                 consumed(context, &id).await;
@@ -352,7 +352,8 @@ async fn note_answer(
     took: Duration,
 ) {
     let capability = &brokered.binding.capability;
-    context.metrics.adapter_took(capability, took);
+    let (adapter, tool) = (capability.adapter().as_str(), capability.capability().as_str());
+    context.metrics.record_adapter(adapter, tool, took);
     if let Some(AdapterError::SchemaMismatch(_)) = outcome.not_executed() {
         drift::drifted(&context.outcomes, capability);
         let mut event = refuse::event_of(AuditKind::Security, responder, brokered);

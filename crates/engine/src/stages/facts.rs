@@ -163,7 +163,7 @@ pub(crate) fn decide(
     };
     let started = tokio::time::Instant::now();
     let verdict = stage.built.active.policy.decide(&facts, context.fresh_decision_id()?);
-    context.metrics.decided(started.elapsed());
+    context.metrics.record_decision(started.elapsed());
     Ok(Decided { verdict, broken: broken.map(|(entry, _)| entry.directive_id.clone()) })
 }
 

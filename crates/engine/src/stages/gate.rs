@@ -21,6 +21,7 @@ use placet_policy::{
     permit::Permit,
     verdict::{Denial, Hold, Verdict},
 };
+use placet_telemetry::{metrics::Metrics, trace::record_decision};
 use placet_types::{
     digest::Digest,
     error::{ErrorCode, Execution, Refusal},
@@ -35,7 +36,6 @@ use crate::{
         codes::Cause,
         transitions::{AfterRepeat, Repeated, step},
     },
-    metrics::EngineMetrics,
     outcome::recorded,
     stages::{
         duplicate,
@@ -214,15 +214,11 @@ fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
 }
 
 /// `first`: whether this is the call's first decision; a call counts once, however often it is decided again.
-fn record_on_span(metrics: &EngineMetrics, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
+fn record_on_span(metrics: &Metrics, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
     let decision = verdict.decision();
-    placet_telemetry::trace::record_decision(
-        &call.responder.span,
-        decision.mode_effective,
-        decision.id.as_str(),
-    );
+    record_decision(&call.responder.span, decision.mode_effective, decision.id.as_str());
     if first && decision.is_misclassified() {
-        metrics.misclassified();
+        metrics.count_mode_misclassified();
     }
 }
 
@@ -380,7 +376,7 @@ async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
         tracing::error!(%decision_id, %capability, %errors, "policy evaluation failed; the call is denied");
     }
     if matches!(denial.kind, DenialKind::Policy | DenialKind::NobodyToAsk | DenialKind::Ceiling) {
-        context.metrics.denied();
+        context.metrics.count_permission_violation();
     }
     let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);
     let cause = if denial.kind == DenialKind::Lockdown { Cause::Lockdown } else { Cause::Code };

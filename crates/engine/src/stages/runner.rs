@@ -33,7 +33,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let (caller, run_id) = (Arc::clone(&stage.caller), stage.submission.run.run_id.clone());
     let directory = Arc::clone(&active.directory);
     let built = span.in_scope(|| build_stage::build(context, active, &responder.call_id, stage));
-    context.metrics.stage(Stage::Build, began.elapsed());
+    context.metrics.record_stage(Stage::Build, began.elapsed());
     match built {
         Ok(built) => {
             let id = &built.target.capability.id;
@@ -55,7 +55,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
             event.capability = responder.asked.known.clone();
             if refusal.code == ErrorCode::ToolNotFound && event.capability.is_some() {
                 // It is outside the caller's surface (TM-21).
-                context.metrics.denied();
+                context.metrics.count_permission_violation();
             }
             let owner = Arc::clone(context);
             context
@@ -74,7 +74,7 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let (directory, capability) =
         (Arc::clone(&stage.active.directory), stage.target.capability.id.clone());
     let brokered = span.in_scope(|| broker_stage::broker(context, &responder.trace_id, stage));
-    context.metrics.stage(Stage::Broker, began.elapsed());
+    context.metrics.record_stage(Stage::Broker, began.elapsed());
     match brokered {
         Ok(brokered) => context.routes.gate(Call { responder, stage: brokered }),
         Err(refusal) => {
@@ -112,7 +112,7 @@ pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
     let stage = async move {
         let began = Instant::now();
         gate_stage::gate(&owner, call).await;
-        owner.metrics.stage(Stage::Gate, began.elapsed());
+        owner.metrics.record_stage(Stage::Gate, began.elapsed());
     };
     context.registry.run(stage.instrument(span));
 }
@@ -124,7 +124,7 @@ pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
     let stage = async move {
         let began = Instant::now();
         invoke_stage::invoke(&owner, call).await;
-        owner.metrics.stage(Stage::Invoke, began.elapsed());
+        owner.metrics.record_stage(Stage::Invoke, began.elapsed());
     };
     context.registry.run(stage.instrument(span));
 }
@@ -135,5 +135,5 @@ pub(crate) fn reply(context: &Arc<Context>, call: Call<Invoked>) {
     let span = stage_span(&call.responder.span, Stage::Return);
     let Call { responder, stage: Invoked { result } } = call;
     span.in_scope(|| responder.reply(result));
-    context.metrics.stage(Stage::Return, began.elapsed());
+    context.metrics.record_stage(Stage::Return, began.elapsed());
 }

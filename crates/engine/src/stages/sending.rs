@@ -63,7 +63,7 @@ pub(crate) async fn call(
         let outcome = AdapterOutcome::Done(remembered.answer.clone());
         return Called { outcome, late: None, proof };
     }
-    let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
+    let _inflight = context.metrics.enter_adapter(brokered.binding.capability.adapter().as_str());
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());
     let listen_ms = listening_ms(context, brokered);
