@@ -1,6 +1,6 @@
 //! `Engine`: the handle that the listeners and the command line use.
 //!
-//! Owns start and stop, and the list of what can be asked. Each verb is a few lines here and lives in a module of its own.
+//! Owns start and stop, and the admission of calls. What else can be asked is in the modules below, by subject.
 
 mod activation;
 pub(crate) mod assembly;
@@ -10,6 +10,8 @@ mod credentials;
 mod decisions;
 pub mod evidence;
 mod fault_injection;
+mod operator;
+mod queries;
 mod runs;
 mod sessions;
 
@@ -22,7 +24,6 @@ use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::{Ledger, LedgerError},
     policies::{Activation, ReplacedPolicies},
-    record::EffectRecord,
     store::{Durability, StoreError},
 };
 use placet_policy::snapshot::Snapshot;
@@ -34,14 +35,12 @@ use placet_telemetry::{
 };
 use placet_types::{
     clock::{Clock, IdSource},
-    contract::{Contract, feature::Listing},
+    contract::Contract,
     digest::Digest,
     directory::Directory,
     error::{ErrorCode, Refusal},
-    ids::{CapabilityId, RecordId, ToolCallId},
     mode::EngineMode,
 };
-use serde_json::Value;
 use tokio::sync::watch;
 
 pub use crate::adapters::assembly::Connectors;
@@ -49,21 +48,17 @@ use crate::{
     active::Active,
     actors::{root, tree::Tree},
     adapters::ports::Connection,
-    answer::Answer,
     attempts::Attempt,
     call::{Call, InBatch, Planned},
     context::{Context, ending_refusal},
-    operator,
     policies::{self, Next},
-    queries, rearm, recovery,
+    recovery,
     registry::Owner,
     reload::{Files, Read},
     responder::{Asked, Responder},
     settings::Settings,
     submission::{Inbound, Submission},
     ticket::Ticket,
-    tool_states::{self, ToolStateView},
-    views::{FeatureView, RearmRequest, RecordView, ResolutionRequest, ToolView},
 };
 
 /// How long a stop waits for calls in flight.
@@ -245,153 +240,9 @@ impl Engine {
         Ok(Ticket::new(Arc::clone(&context.outcomes), call_id, owner, progress))
     }
 
-    /// The state of a call of the caller.
-    ///
-    /// # Errors
-    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
-    pub async fn call(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Answer, Refusal> {
-        queries::call(&self.context, caller, id).await
-    }
-
-    /// A ticket for a call of the caller, to wait on.
-    ///
-    /// # Errors
-    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
-    pub async fn follow(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ToolCallId,
-    ) -> Result<Ticket, Refusal> {
-        let progress = queries::follow(&self.context.outcomes, caller, id).await?;
-        let owner = Owner::of(&caller.chain());
-        Ok(Ticket::new(Arc::clone(&self.context.outcomes), id.clone(), owner, progress))
-    }
-
-    /// Withdraws a call of the caller that waits for approval, so that it ends without running, and returns its state. A call that does not
-    /// wait is left as it is.
-    ///
-    /// # Errors
-    /// [`ErrorCode::NotFound`] for ids that are not the caller's; any other refusal where policy does not let the caller.
-    pub async fn withdraw(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ToolCallId,
-        reason: &str,
-    ) -> Result<Answer, Refusal> {
-        queries::withdraw(&self.context, caller, id, reason).await
-    }
-
-    /// The tools that the caller may be able to call in some circumstances.
-    pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
-        queries::tools(&self.context, caller)
-    }
-
-    /// Every tool of the contracts with its state, for operators. Asks connected servers whether their tools match the pins.
-    ///
-    /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for everybody else.
-    pub async fn tool_states(
-        &self,
-        caller: &VerifiedCaller,
-    ) -> Result<Vec<ToolStateView>, Refusal> {
-        tool_states::of(&self.context, caller).await
-    }
-
-    /// The resources, prompts and completions of servers that the caller may be able to use, each by its capability.
-    pub fn features(&self, caller: &VerifiedCaller) -> Vec<FeatureView> {
-        queries::features(&self.context, caller)
-    }
-
-    /// Whether `tool` names a feature of a server that is not a tool; says nothing about who may call it.
-    pub fn is_feature(&self, caller: &VerifiedCaller, tool: &str) -> bool {
-        queries::is_feature(&self.context, caller, tool)
-    }
-
-    /// What the server of such a feature lists now, each item in the form of MCP. Empty for a feature outside the caller's surface, or a
-    /// server that cannot be asked.
-    pub async fn listed(
-        &self,
-        caller: &VerifiedCaller,
-        id: &CapabilityId,
-        what: Listing,
-    ) -> Vec<Value> {
-        queries::listed(&self.context, caller, id, what).await
-    }
-
     /// Notifies when callers' tools may have changed: with the policies, contracts and directory. Nothing else changes them.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.context.current.changes()
-    }
-
-    /// Whether a tool in the caller's surface declares an output schema; copies nothing of the surface.
-    pub fn declares_output(&self, caller: &VerifiedCaller, tool: &str) -> bool {
-        queries::declares_output(&self.context, caller, tool)
-    }
-
-    /// One effect record, for its owner or an operator.
-    ///
-    /// # Errors
-    /// [`ErrorCode::NotFound`] for records of others.
-    pub async fn record(
-        &self,
-        caller: &VerifiedCaller,
-        id: RecordId,
-    ) -> Result<RecordView, Refusal> {
-        operator::show(&self.context, caller, id).await
-    }
-
-    /// The effect records of the tenant, for operators.
-    ///
-    /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for everybody else.
-    pub async fn records(
-        &self,
-        caller: &VerifiedCaller,
-        state: Option<&str>,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> Result<Vec<RecordView>, Refusal> {
-        operator::list(&self.context, caller, state, after, limit).await
-    }
-
-    /// Ends an unknown outcome, for operators.
-    ///
-    /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known.
-    pub async fn resolve(
-        &self,
-        caller: &VerifiedCaller,
-        id: RecordId,
-        request: ResolutionRequest,
-    ) -> Result<RecordView, Refusal> {
-        operator::resolve(&self.context, caller, id, request).await
-    }
-
-    /// Asks for a call with an unknown outcome to be sent again, for operators. When enough of them agree the engine sends it under a new
-    /// token, if policy still permits it.
-    ///
-    /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known, or the same person
-    /// asks twice.
-    pub async fn rearm(
-        &self,
-        caller: &VerifiedCaller,
-        id: RecordId,
-        request: RearmRequest,
-    ) -> Result<RecordView, Refusal> {
-        rearm::ask(&self.context, caller, id, request).await
-    }
-
-    /// The record of a call, for its owner or an operator: the basis of a receipt.
-    ///
-    /// # Errors
-    /// [`ErrorCode::NotFound`] for calls of others, and for those without a record.
-    pub async fn settled(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ToolCallId,
-    ) -> Result<EffectRecord, Refusal> {
-        operator::behind(&self.context, caller, id).await
     }
 
     /// Sets the mode of the whole engine.

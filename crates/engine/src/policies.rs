@@ -13,8 +13,9 @@ use placet_ledger::{
     policies::Activation,
 };
 use placet_policy::policies::Policies;
+use placet_types::mode::EngineMode;
 
-use crate::{active::Active, context::Context};
+use crate::{active::Active, context::Context, views::status::StatusView};
 
 /// What is to be activated.
 #[derive(Debug)]
@@ -77,4 +78,23 @@ fn adopt(context: &Context, active: Active) {
     // Credentials minted under other policies are not used under these.
     context.credentials.broker.purge(&Purge::All);
     context.node.health().foreign_policies(None);
+}
+
+/// What is active on this node.
+pub(crate) fn status(context: &Context) -> StatusView {
+    let active = context.current.active();
+    let (disk, needs_restart) = context.disk.state();
+    let has_lockdown = context.approvals.rules.open().has_lockdown(context.ledger.store().now());
+    let mode = if has_lockdown { EngineMode::Lockdown } else { context.current.engine_mode() };
+    StatusView {
+        bundle: active.policy.digest(),
+        active: active.digest(),
+        epoch: active.policy.epoch(),
+        since: active.since,
+        disk,
+        needs_restart,
+        mode,
+        decides: context.node.health().cannot_decide().is_none(),
+        epoch_elsewhere: context.node.health().foreign_epoch(),
+    }
 }

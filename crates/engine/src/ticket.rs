@@ -11,7 +11,11 @@ pub use placet_adapter::adapter::Progress;
 use placet_types::ids::ToolCallId;
 
 pub use crate::registry::Steps;
-use crate::{answer::Answer, outcome::Outcomes, queries, registry::Owner};
+use crate::{
+    answer::Answer,
+    outcome::{Outcomes, recorded},
+    registry::Owner,
+};
 
 /// A handle for waiting on one call.
 #[derive(Debug, Clone)]
@@ -94,7 +98,7 @@ impl Ticket {
         }
         let original = self.outcomes.registry.follow_original(&held.call_id);
         let original = original.unwrap_or_else(|| {
-            queries::wait_for(&self.outcomes, &held.call_id, self.owner.clone(), answer.clone())
+            wait_for(&self.outcomes, &held.call_id, self.owner.clone(), answer.clone())
         });
         self.call_id = held.call_id.clone();
         self.progress = original;
@@ -114,5 +118,39 @@ impl Ticket {
             Arc::make_mut(result).replayed = true;
         }
         answer
+    }
+}
+
+/// A receiver for an open call that has no entry here yet.
+pub(crate) fn wait_for(
+    outcomes: &Arc<Outcomes>,
+    call_id: &ToolCallId,
+    owner: Owner,
+    answer: Answer,
+) -> watch::Receiver<Answer> {
+    let progress = outcomes.registry.enter(call_id, owner, answer);
+    let (owner, call_id) = (Arc::clone(outcomes), call_id.clone());
+    // It may have moved after it was read and before it was registered.
+    outcomes.registry.spawn(async move { catch_up(&owner, &call_id).await });
+    progress
+}
+
+async fn catch_up(outcomes: &Outcomes, call_id: &ToolCallId) {
+    let store = outcomes.ledger.store();
+    match store.effect_of_call(call_id).await {
+        Ok(Some(record)) => {
+            if store.is_shared() {
+                drop(outcomes.watch(&record));
+            }
+            let answer = recorded::answer(outcomes, &record, false).await;
+            outcomes.registry.publish(call_id, answer);
+        }
+        Ok(None) => {
+            let approval = store.approval_of_call(call_id).await.ok().flatten();
+            if let Some(end) = recorded::gone(outcomes, call_id, approval.as_ref()) {
+                outcomes.registry.publish(call_id, end);
+            }
+        }
+        Err(error) => outcomes.node.noticed(&error.into()),
     }
 }

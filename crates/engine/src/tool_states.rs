@@ -1,18 +1,16 @@
 //! The tools of the contracts as operators see them: whether each can be called, and if not, why.
 //!
-//! Owns the states. Not here: how their calls went ([`crate::report`]), and what a caller may use (`queries`).
+//! Owns the states. Not here: how their calls went ([`crate::report`]), and what a caller may use (`engine::queries`).
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use futures::future::join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use placet_identity::VerifiedCaller;
 use placet_types::{
     contract::Capability,
-    error::Refusal,
-    ids::{AdapterName, CapabilityId},
+    ids::{AdapterName, CapabilityId, TenantId},
 };
 
 use crate::{
@@ -22,7 +20,6 @@ use crate::{
         ports::{Connection, Port},
     },
     context::Context,
-    operator,
     views::ToolView,
 };
 
@@ -87,15 +84,11 @@ impl ServerState {
     }
 }
 
-/// Every tool that the caller's tenant may have, in the order of the contracts.
-pub(crate) async fn of(
-    context: &Arc<Context>,
-    caller: &VerifiedCaller,
-) -> Result<Vec<ToolStateView>, Refusal> {
-    operator::must_be_operator(context, caller)?;
+/// Every tool that the tenant may have, in the order of the contracts.
+pub(crate) async fn of(context: &Context, tenant: &TenantId) -> Vec<ToolStateView> {
     let active = context.current.active();
-    let ports = active.ports.all().filter(|port| port.contract.admits(caller.tenant()));
-    Ok(join_all(ports.map(|port| of_port(context, &active, port))).await.concat())
+    let ports = active.ports.all().filter(|port| port.contract.admits(tenant));
+    join_all(ports.map(|port| of_port(context, &active, port))).await.concat()
 }
 
 async fn of_port(context: &Context, active: &Active, port: &Port) -> Vec<ToolStateView> {

@@ -19,7 +19,6 @@ use crate::{
     adapters::assembly::{self, Makers},
     context::Context,
     policies::{self, Next},
-    queries,
     reload::{Loaded, Order, ReloadError},
     views::status::ReloadView,
 };
@@ -77,7 +76,7 @@ impl PolicyActor {
             self.activate(Next { active, issuers, by, note }).await?;
         }
         self.context.disk.were_read(read);
-        let status = queries::status(&self.context);
+        let status = policies::status(&self.context);
         Ok(ReloadView { before: before.digest(), changed, status })
     }
 

@@ -8,7 +8,7 @@ use placet_types::error::Refusal;
 use super::Engine;
 use crate::{
     adapters::ports::Connection,
-    operator, queries,
+    policies,
     reload::{Order, ReloadError},
     views::{
         Readiness,
@@ -45,7 +45,7 @@ impl Engine {
         caller: &VerifiedCaller,
         request: ReloadRequest,
     ) -> Result<ReloadView, Refusal> {
-        operator::must_be_operator(&self.context, caller)?;
+        self.must_be_operator(caller)?;
         let by = format!("{}/{}", caller.tenant(), caller.actor.principal().id);
         let order = Order { by, rolls_back: request.roll_back };
         self.reload_as(order).await.map_err(|error| error.refusal())
@@ -53,7 +53,7 @@ impl Engine {
 
     /// What is active on this node.
     pub fn status(&self) -> StatusView {
-        queries::status(&self.context)
+        policies::status(&self.context)
     }
 
     /// Whether calls can be admitted, and what is down.
@@ -93,7 +93,7 @@ impl Engine {
                 "too little free space for the ledger (`limits.free_space_bytes_min`): nothing new is executed".to_owned(),
             );
         }
-        let active = queries::status(&self.context);
+        let active = policies::status(&self.context);
         if active.disk == DiskState::Differs {
             notes.push(
                 "the files on disk differ from what is active: `placet reload` applies them"

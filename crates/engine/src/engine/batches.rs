@@ -25,10 +25,9 @@ use placet_types::{
     run_history::RunHistory,
 };
 
-use super::{Engine, runs::open_of};
+use super::{Engine, queries::usable, runs::open_of};
 use crate::{
     call::InBatch,
-    queries::usable,
     result::{error_of, in_ms},
     runs::{
         batch::{self, Place, Step},

@@ -11,7 +11,6 @@ use placet_types::error::Refusal;
 
 use super::Engine;
 use crate::{
-    operator,
     report::{self, ReportRange, ReportView},
     views::CredentialsView,
 };
@@ -22,7 +21,7 @@ impl Engine {
     /// # Errors
     /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else.
     pub fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
-        operator::must_be_operator(&self.context, caller)?;
+        self.must_be_operator(caller)?;
         let counts = self.context.credentials.broker.counts();
         let CredentialCounts { minted, reused, refused, kept, revoked } = counts;
         let services = self.context.credentials.broker.services().map(str::to_owned).collect();
@@ -39,7 +38,8 @@ impl Engine {
         caller: &VerifiedCaller,
         range: ReportRange,
     ) -> Result<ReportView, Refusal> {
-        report::of(&self.context, caller, range).await
+        self.must_be_operator(caller)?;
+        report::of(&self.context, caller.tenant(), range).await
     }
 
     /// Whether a token that the caller was verified by has been revoked since.

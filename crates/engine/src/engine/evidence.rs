@@ -23,7 +23,6 @@ use placet_types::{
 };
 
 use super::Engine;
-use crate::operator;
 
 /// How often a record that changes while its receipt is made is read again.
 const RECEIPT_TRIES: u32 = 8;
@@ -124,7 +123,7 @@ impl Engine {
         &self,
         caller: &VerifiedCaller,
     ) -> Result<Vec<CheckpointView>, Refusal> {
-        operator::must_be_operator(&self.context, caller)?;
+        self.must_be_operator(caller)?;
         let sealed = self.notary()?.seal().await.map_err(|error| self.unproved(&error))?;
         let view = |sealed: placet_store::notary::Sealed| CheckpointView {
             log: sealed.log,
@@ -155,7 +154,7 @@ impl Engine {
         seq: u64,
         size: Option<u64>,
     ) -> Result<InclusionView, Refusal> {
-        operator::must_be_operator(&self.context, caller)?;
+        self.must_be_operator(caller)?;
         let notary = self.notary()?;
         let size = match size {
             Some(size) => size,
@@ -186,7 +185,7 @@ impl Engine {
         from: u64,
         to: u64,
     ) -> Result<ConsistencyView, Refusal> {
-        operator::must_be_operator(&self.context, caller)?;
+        self.must_be_operator(caller)?;
         in_order("/from", from, to)?;
         let proof = self.notary()?.consistency(log, from, to).await;
         let proof = proof.map_err(|error| self.unproved(&error))?;

@@ -11,10 +11,9 @@ use placet_ledger::{
 };
 use placet_types::{error::Refusal, ids::RunId};
 
-use super::Engine;
+use super::{Engine, queries::usable};
 use crate::{
     context::Context,
-    queries::usable,
     registry::Owner,
     result::in_ms,
     runs::{

@@ -18,10 +18,10 @@ use placet_types::{
 use super::{
     Engine,
     batches::{Asked, Making, refused},
+    queries::usable,
     runs::open_of,
 };
 use crate::{
-    queries::usable,
     registry::Owner,
     runs::{
         batch::{arguments, check},
