@@ -55,7 +55,8 @@ use crate::{
     recovery,
     registry::Owner,
     reload::{Files, Read},
-    responder::{Asked, Responder},
+    responder::Responder,
+    result::Subject,
     settings::Settings,
     submission::{Inbound, Submission},
     ticket::Ticket,
@@ -225,15 +226,12 @@ impl Engine {
         };
         let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
         let owner = Owner::of(&caller.chain());
-        let responder = Responder::new(
-            Arc::clone(&context.callers),
-            call_id.clone(),
-            Asked::of(&submission),
-            span,
-        )
-        .admitted(places)
-        .attaches_for(submission.wait_ms);
-        let told = responder.subject().in_progress();
+        let now = context.ledger.store().now();
+        let subject = Subject::of_submission(call_id.clone(), &submission, now);
+        let responder = Responder::new(Arc::clone(&context.callers), subject, span)
+            .admitted(places)
+            .attaches_for(submission.wait_ms);
+        let told = responder.subject.clone().in_progress();
         let progress = context.registry.enter(&call_id, owner.clone(), told);
         let stage = Planned { submission, caller, batch };
         context.routes.build(Call { responder, stage });

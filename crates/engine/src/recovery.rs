@@ -26,7 +26,8 @@ use crate::{
     in_flight::ResumeGuard,
     lifecycle::transitions::{Orphaned, Recourse, step},
     outcome::settlement_retry,
-    responder::{Asked, Callers, Responder},
+    responder::{Callers, Responder},
+    result::Subject,
 };
 
 /// How many records are read at a time.
@@ -236,13 +237,10 @@ pub(crate) fn responder_of(
     };
     let traceparent = parked.and_then(|parked| parked.traceparent.as_deref()).unwrap_or_default();
     let span = continue_span(traceparent, None, stage, &fields);
-    let session_id = parked.and_then(|parked| parked.envelope.session_id.clone());
-    let asked = Asked::of_record(record, session_id);
-    let mut responder = Responder::new(Arc::clone(callers), record.call_id.clone(), asked, span);
-    responder.accepted_at = record.created_at;
+    // It is decided again.
+    let subject = Subject { decision_id: None, ..Subject::of_record(record, parked) };
+    let mut responder = Responder::new(Arc::clone(callers), subject, span);
+    responder.known = Some(record.scope.capability.clone());
     responder.attach_record(record.record_id);
-    if let Some(parked) = parked {
-        responder.in_trace_of(&parked.envelope.trace_id);
-    }
     responder
 }

@@ -12,15 +12,12 @@ use std::{
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tracing::Span;
 
-use placet_ledger::{ledger::Ledger, record::EffectRecord};
+use placet_ledger::ledger::Ledger;
 use placet_telemetry::{metrics::Metrics, trace};
 use placet_types::{
-    clock::Timestamp,
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::Refusal,
-    ids::{
-        CapabilityId, DecisionId, IdempotencyKey, RecordId, RunId, SessionId, TenantId, ToolCallId,
-    },
+    ids::{CapabilityId, DecisionId, RecordId, TenantId, ToolCallId},
 };
 
 use crate::{
@@ -30,7 +27,6 @@ use crate::{
     registry::Registry,
     result::{self, Subject, status_of},
     settings::Settings,
-    submission::Submission,
 };
 
 /// Answers calls whose stage died.
@@ -80,43 +76,6 @@ impl Callers {
     }
 }
 
-/// The identity of a call, as its answers state it.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    run_id: RunId,
-    session_id: Option<SessionId>,
-    /// Absent where the tool's name is not valid.
-    capability: Option<CapabilityId>,
-    /// Absent until it is derived, and for a read.
-    pub(crate) key: Option<IdempotencyKey>,
-    /// The operation, once it is known to exist: metrics name only this.
-    pub(crate) known: Option<CapabilityId>,
-}
-
-impl Asked {
-    /// From the submission: says nothing about whether there is such a tool.
-    pub(crate) fn of(submission: &Submission) -> Self {
-        Self {
-            run_id: submission.run.run_id.clone(),
-            session_id: submission.run.session_id.clone(),
-            capability: CapabilityId::from_tool_name(&submission.tool).ok(),
-            key: submission.idempotency_key.clone(),
-            known: None,
-        }
-    }
-
-    /// From the record.
-    pub(crate) fn of_record(record: &EffectRecord, session_id: Option<SessionId>) -> Self {
-        Self {
-            run_id: record.run_id.clone(),
-            session_id,
-            capability: Some(record.scope.capability.clone()),
-            key: Some(record.key.clone()),
-            known: Some(record.scope.capability.clone()),
-        }
-    }
-}
-
 /// Counts a refused call; `of` is its operation, where it exists (TM-21).
 pub(crate) fn count_refusal(
     metrics: &Metrics,
@@ -141,13 +100,11 @@ fn count_call(metrics: &Metrics, result: &ToolResultEnvelope, took: Duration) {
 #[derive(Debug)]
 pub(crate) struct Responder {
     callers: Arc<Callers>,
-    pub(crate) call_id: ToolCallId,
-    pub(crate) asked: Asked,
+    /// Which call its answers are about.
+    pub(crate) subject: Subject,
+    /// The operation, once it is known to exist: metrics name only this.
+    pub(crate) known: Option<CapabilityId>,
     pub(crate) span: Span,
-    pub(crate) trace_id: String,
-    /// The W3C trace context that a receiver's spans continue.
-    pub(crate) traceparent: Option<String>,
-    pub(crate) accepted_at: Timestamp,
     /// When this pass began: a held call begins another when it is taken up.
     pub(crate) began: Instant,
     record_id: Option<RecordId>,
@@ -165,25 +122,19 @@ pub(crate) struct Responder {
 const ATTACH_MS: u64 = 30_000;
 
 impl Responder {
-    /// A responder for a registered call.
-    pub(crate) fn new(
-        callers: Arc<Callers>,
-        call_id: ToolCallId,
-        asked: Asked,
-        span: Span,
-    ) -> Self {
+    /// A responder for a registered call. Its answers name the trace of `span`, or the subject's own where there is no span to carry it.
+    pub(crate) fn new(callers: Arc<Callers>, mut subject: Subject, span: Span) -> Self {
         let parent = trace::parent_of(&span);
-        let trace_id = parent.map(|parent| parent.trace_id()).unwrap_or_default();
-        let traceparent = parent.map(|parent| parent.to_string());
-        let accepted_at = callers.ledger.store().now();
+        // What a receiver's spans continue.
+        subject.traceparent = parent.map(|parent| parent.to_string());
+        if let Some(parent) = parent {
+            subject.trace_id = parent.trace_id();
+        }
         Self {
             callers,
-            call_id,
-            asked,
+            subject,
+            known: None,
             span,
-            trace_id,
-            traceparent,
-            accepted_at,
             began: Instant::now(),
             record_id: None,
             hand: None,
@@ -192,23 +143,6 @@ impl Responder {
             attach_ms: ATTACH_MS,
             resume: None,
             answered: false,
-        }
-    }
-
-    /// Which call its answers are about.
-    pub(crate) fn subject(&self) -> Subject {
-        Subject {
-            call_id: self.call_id.clone(),
-            run_id: Some(self.asked.run_id.clone()),
-            trace_id: self.trace_id.clone(),
-            session_id: self.asked.session_id.clone(),
-            capability: self.asked.capability.clone(),
-            key: self.asked.key.clone(),
-            decision_id: None,
-            approval_id: None,
-            traceparent: self.traceparent.clone(),
-            accepted_at: self.accepted_at,
-            edited: None,
         }
     }
 
@@ -255,23 +189,16 @@ impl Responder {
 
     /// Continues under the id of the call that made the record: those who ask for that id learn the outcome.
     pub(crate) fn continue_as(&mut self, original: &ToolCallId) {
-        if self.call_id == *original {
+        if self.subject.call_id == *original {
             return;
         }
-        self.callers.registry.adopt(&self.call_id, original);
-        self.call_id = original.clone();
+        self.callers.registry.adopt(&self.subject.call_id, original);
+        self.subject.call_id = original.clone();
         let id = Some(original.as_str());
         trace::record_call(
             &self.span,
             &trace::CallFields { tool_call_id: id, ..trace::CallFields::default() },
         );
-    }
-
-    /// Keeps the trace that a recorded call began in, where there is no span to carry it.
-    pub(crate) fn in_trace_of(&mut self, trace_id: &str) {
-        if self.trace_id.is_empty() {
-            trace_id.clone_into(&mut self.trace_id);
-        }
     }
 
     /// Gives up the duty to answer for the record.
@@ -283,16 +210,16 @@ impl Responder {
     pub(crate) fn finish(mut self, answer: Answer) {
         self.answered = true;
         self.note_end(&answer);
-        self.callers.registry.publish(&self.call_id, answer);
+        self.callers.registry.publish(&self.subject.call_id, answer);
     }
 
     /// Tells the waiters that the call is refused.
     pub(crate) fn refuse(self, refusal: Refusal, decision_id: Option<DecisionId>) {
         if let Some(detail) = &refusal.detail {
-            tracing::info!(call_id = %self.call_id, code = %refusal.code, %detail, "call refused");
+            tracing::info!(call_id = %self.subject.call_id, code = %refusal.code, %detail, "call refused");
         }
         self.count_refusal(&refusal);
-        let mut subject = self.subject();
+        let mut subject = self.subject.clone();
         subject.decision_id = decision_id;
         let now = self.callers.ledger.store().now();
         self.finish(subject.refused(refusal, now));
@@ -300,7 +227,7 @@ impl Responder {
 
     /// Counts that the call is refused.
     pub(crate) fn count_refusal(&self, refusal: &Refusal) {
-        let known = self.asked.known.as_ref();
+        let known = self.known.as_ref();
         count_refusal(&self.callers.metrics, known, refusal, self.began.elapsed());
     }
 
@@ -316,10 +243,10 @@ impl Responder {
         self.answered = true;
         trace::record_approval(&self.span, held.approval_id.as_str(), Some("pending"));
         trace::record_outcome(&self.span, ResultStatus::Pending, None);
-        let is_duplicate = held.call_id != self.call_id;
-        self.callers.registry.publish(&self.call_id, Answer::Held(Box::new(held)));
+        let is_duplicate = held.call_id != self.subject.call_id;
+        self.callers.registry.publish(&self.subject.call_id, Answer::Held(Box::new(held)));
         if is_duplicate {
-            self.callers.registry.forget(&self.call_id);
+            self.callers.registry.forget(&self.subject.call_id);
         }
     }
 
@@ -352,7 +279,7 @@ impl Drop for Responder {
         if !self.answered {
             drop(self.admission.take());
             let call = Abandoned {
-                subject: self.subject(),
+                subject: self.subject.clone(),
                 record_id: self.record_id.take(),
                 sent: self.sent,
             };

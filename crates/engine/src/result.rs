@@ -24,7 +24,10 @@ use placet_types::{
     ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
 };
 
-use crate::answer::{Answer, Held, RefusedCall};
+use crate::{
+    answer::{Answer, Held, RefusedCall},
+    submission::Submission,
+};
 
 /// What to do about an approved call that waits for its caller.
 const CALL_AGAIN: &str = "Repeat the same call with the same key and a new token.";
@@ -80,6 +83,27 @@ pub(crate) enum Obstacle {
 }
 
 impl Subject {
+    /// The subject of a new call: says nothing about whether there is such a tool.
+    pub(crate) fn of_submission(
+        call_id: ToolCallId,
+        submission: &Submission,
+        accepted_at: Timestamp,
+    ) -> Self {
+        Self {
+            call_id,
+            run_id: Some(submission.run.run_id.clone()),
+            trace_id: String::new(),
+            session_id: submission.run.session_id.clone(),
+            capability: CapabilityId::from_tool_name(&submission.tool).ok(),
+            key: submission.idempotency_key.clone(),
+            decision_id: None,
+            approval_id: None,
+            traceparent: None,
+            accepted_at,
+            edited: None,
+        }
+    }
+
     /// The subject of a recorded call; the rest comes from what was parked, if that can be read.
     pub(crate) fn of_record(record: &EffectRecord, parked: Option<&ParkedCall>) -> Self {
         Self {

@@ -214,7 +214,7 @@ impl Unsettled {
     /// Tells the caller that the outcome is unknown, and closes the record as unknown where that is possible.
     pub(crate) async fn tell(self, outcomes: &Arc<Outcomes>, responder: Responder) {
         let Self { record, error, outcome, result } = self;
-        tracing::error!(%error, call_id = %responder.call_id, "an outcome could not be kept");
+        tracing::error!(%error, call_id = %responder.subject.call_id, "an outcome could not be kept");
         outcomes.node.noticed(&error);
         let over = matches!(
             error,

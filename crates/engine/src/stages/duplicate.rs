@@ -196,7 +196,7 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
         store.release(before.record_id).await;
     }
     match store.effect(before.record_id).await {
-        Ok(Some(moved)) if moved.call_id != responder.call_id => {
+        Ok(Some(moved)) if moved.call_id != responder.subject.call_id => {
             answer(context, Call { responder, stage }, moved).await;
         }
         Ok(Some(moved)) => match recorded::answer(context, &moved, false).await {
@@ -240,7 +240,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             tokio::time::sleep(LOOK_AGAIN).await;
             continue;
         }
-        match follow(&context.registry, &responder.call_id, original, until).await {
+        match follow(&context.registry, &responder.subject.call_id, original, until).await {
             Followed::To(Answer::Held(held)) => return responder.park(*held),
             Followed::To(end) => {
                 return end_of(context, responder, &stage, record, end.clone(), end).await;
@@ -257,7 +257,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
     }
     // Another node works on it, so the ledger is polled.
     context.registry.forget(&record.call_id);
-    match follow(&context.registry, &responder.call_id, context.watch(record), until).await {
+    match follow(&context.registry, &responder.subject.call_id, context.watch(record), until).await {
         Followed::To(Answer::Held(held)) => responder.park(*held),
         Followed::To(end) => end_of(context, responder, &stage, record, end.clone(), end).await,
         Followed::LongEnough | Followed::Forgotten => under_way(context, responder, record).await,

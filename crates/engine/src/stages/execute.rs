@@ -76,7 +76,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         let refused = Refused::of(ending_refusal(), None);
         return refuse::brokered(context, Call { responder, stage: *brokered }, refused).await;
     }
-    let call_id = record.as_ref().map_or_else(|| responder.call_id.clone(), |r| r.call_id.clone());
+    let call_id = record.as_ref().map_or_else(|| responder.subject.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&responder, &brokered, &permit, &call_id);
     let brings = run::brings_as(&brokered, record.is_some());
     let mut intent =
@@ -404,15 +404,12 @@ fn subject_of(
     Subject {
         call_id: call_id.clone(),
         run_id: Some(brokered.run.run_id.clone()),
-        trace_id: responder.trace_id.clone(),
-        session_id: brokered.built.run.session_id.clone(),
         capability: Some(brokered.binding.capability.clone()),
         key: brokered.built.target.capability.is_write_class().then(|| brokered.built.key.clone()),
         decision_id: Some(permit.decision().id.clone()),
         approval_id: permit.approval_id().cloned(),
-        traceparent: responder.traceparent.clone(),
-        accepted_at: responder.accepted_at,
         edited: edited(brokered),
+        ..responder.subject.clone()
     }
 }
 

@@ -166,7 +166,7 @@ fn fresh_record(ledger: &Ledger, call: &Call<Brokered>) -> EffectRecord {
         record_id: stage.record_id,
         scope: stage.identity.chain.key_scope(&stage.binding.capability),
         key: stage.built.key.clone(),
-        call_id: call.responder.call_id.clone(),
+        call_id: call.responder.subject.call_id.clone(),
         run_id: stage.run.run_id.clone(),
         requested_digest: stage.built.requested_digest,
         parked: Digest::of(b""),
@@ -326,7 +326,7 @@ async fn reopen(
         Ok(reopened) => {
             context.approvals.moved(&reopened);
             responder.detach_record();
-            let subject = responder.subject();
+            let subject = responder.subject.clone();
             responder.park(recorded::held_of(context, &record, &reopened, subject));
         }
         Err(error) => {

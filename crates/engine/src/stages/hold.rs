@@ -90,7 +90,7 @@ pub(crate) async fn park(
                 drop(context.watch(&claimed));
             }
             let decision_id = Some(hold.decision.id.clone());
-            let subject = Subject { decision_id, ..call.responder.subject() };
+            let subject = Subject { decision_id, ..call.responder.subject.clone() };
             call.responder.park(subject.held(&approval, None, context.ledger.store().now()));
         }
         Err(LedgerError::Store(StoreError::Conflict)) => {

@@ -17,9 +17,9 @@ pub(crate) fn envelope_of(
     let capability = &stage.built.target.capability;
     ToolCallEnvelope {
         envelope_version: CallVersion::V1,
-        tool_call_id: responder.call_id.clone(),
+        tool_call_id: responder.subject.call_id.clone(),
         run_id: stage.run.run_id.clone(),
-        trace_id: responder.trace_id.clone(),
+        trace_id: responder.subject.trace_id.clone(),
         session_id: stage.built.run.session_id.clone(),
         capability_id: capability.id.clone(),
         args: stage.built.args.clone(),
@@ -54,10 +54,10 @@ pub(crate) fn parked_of(
         user_groups: stage.identity.user_groups.clone(),
         proof: stage.identity.proof.clone(),
         groups_as_of: stage.identity.groups_as_of,
-        accepted_at: responder.accepted_at,
+        accepted_at: responder.subject.accepted_at,
         authority_until: stage.identity.authority_until,
         bearers: stage.identity.bearers.clone(),
         audiences: stage.identity.audiences.clone(),
-        traceparent: responder.traceparent.clone(),
+        traceparent: responder.subject.traceparent.clone(),
     }
 }

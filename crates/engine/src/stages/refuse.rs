@@ -47,8 +47,8 @@ pub(crate) async fn early(
     } else {
         AuditKind::Refused
     };
-    event.call_id = Some(responder.call_id.clone());
-    event.trace_id = Some(responder.trace_id.clone());
+    event.call_id = Some(responder.subject.call_id.clone());
+    event.trace_id = Some(responder.subject.trace_id.clone());
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
     count(context, &event);
@@ -67,7 +67,7 @@ fn count(context: &Context, event: &AuditEvent) {
 pub(crate) fn event_of(kind: AuditKind, responder: &Responder, brokered: &Brokered) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
     event.tenant = Some(brokered.identity.chain.tenant().clone());
-    event.call_id = Some(responder.call_id.clone());
+    event.call_id = Some(responder.subject.call_id.clone());
     event.run_id = Some(brokered.run.run_id.clone());
     event.capability = Some(brokered.binding.capability.clone());
     event.chain = Some(brokered.identity.chain.clone());
@@ -75,7 +75,7 @@ pub(crate) fn event_of(kind: AuditKind, responder: &Responder, brokered: &Broker
     event.caller = Some(Box::new(CallerIdentity::of(&run.agent, run.user.as_ref(), proof)));
     event.audiences.clone_from(&brokered.identity.audiences);
     event.taint.clone_from(&brokered.taint);
-    event.trace_id = Some(responder.trace_id.clone());
+    event.trace_id = Some(responder.subject.trace_id.clone());
     event.digests.insert("request".to_owned(), brokered.request_digest);
     event.digests.insert("contract".to_owned(), brokered.binding.contract_digest);
     event
@@ -125,7 +125,7 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
     count(context, &event);
     let decision_id = decision.map(|decision| decision.id.clone());
     let record = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
-    let is_own = record.as_ref().is_some_and(|record| record.call_id == responder.call_id);
+    let is_own = record.as_ref().is_some_and(|record| record.call_id == responder.subject.call_id);
     let is_ending = context.node.is_ending();
     let action = step(
         state_of(context, &responder, record.as_ref()),
@@ -170,7 +170,7 @@ async fn recorded_call(
             return under_approval(context, call, refused).await;
         }
         AfterRefusal::Defer => {
-            tracing::info!(call_id = %call.responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
+            tracing::info!(call_id = %call.responder.subject.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
             return deferral::defer(context, call, record, refusal.code.as_str()).await;
         }
         AfterRefusal::Leave => return deferral::leave(call.responder),
@@ -333,7 +333,7 @@ fn wait_for_caller(
     refusal: Refusal,
 ) {
     context.routes.approval_over(&approval.approval_id);
-    let call_id = responder.call_id.clone();
+    let call_id = responder.subject.call_id.clone();
     responder.refuse(refusal, None);
     // The call has not ended: those who ask next get its state from the ledger.
     context.registry.forget(&call_id);
@@ -358,7 +358,7 @@ pub(crate) async fn wait_on(
         }
         // A ledger that cannot be read says nothing about the approval, which stands until it is ended.
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
-            let subject = responder.subject();
+            let subject = responder.subject.clone();
             responder.park(recorded::held_of(context, record, approval, subject));
         }
         end @ (Answer::Finished(_) | Answer::Refused(_)) => responder.finish(end),

@@ -28,11 +28,11 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let active = context.current.active();
     // Only if the tool exists, even outside the caller's surface: metrics must not count by the caller's text.
     let known = CapabilityId::from_tool_name(&stage.submission.tool).ok();
-    responder.asked.known =
+    responder.known =
         known.filter(|id| active.catalog.resolve(stage.caller.tenant(), id).is_some());
     let (caller, run_id) = (Arc::clone(&stage.caller), stage.submission.run.run_id.clone());
     let directory = Arc::clone(&active.directory);
-    let built = span.in_scope(|| build_stage::build(context, active, &responder.call_id, stage));
+    let built = span.in_scope(|| build_stage::build(context, active, &responder.subject.call_id, stage));
     context.metrics.record_stage(Stage::Build, began.elapsed());
     match built {
         Ok(built) => {
@@ -45,14 +45,14 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
             );
             record_adapter(&responder.span, id.adapter().as_str());
             if built.target.capability.is_write_class() {
-                responder.asked.key = Some(built.key.clone());
+                responder.subject.key = Some(built.key.clone());
             }
             context.routes.broker(Call { responder, stage: built });
         }
         Err(refusal) => {
             let mut event = refused_of(&directory, &Caller::Verified(caller));
             event.run_id = Some(run_id);
-            event.capability = responder.asked.known.clone();
+            event.capability = responder.known.clone();
             if refusal.code == ErrorCode::ToolNotFound && event.capability.is_some() {
                 // It is outside the caller's surface (TM-21).
                 context.metrics.count_permission_violation();
@@ -73,7 +73,7 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let (caller, run_id) = (stage.caller.clone(), stage.run.run_id.clone());
     let (directory, capability) =
         (Arc::clone(&stage.active.directory), stage.target.capability.id.clone());
-    let brokered = span.in_scope(|| broker_stage::broker(context, &responder.trace_id, stage));
+    let brokered = span.in_scope(|| broker_stage::broker(context, &responder.subject.trace_id, stage));
     context.metrics.record_stage(Stage::Broker, began.elapsed());
     match brokered {
         Ok(brokered) => context.routes.gate(Call { responder, stage: brokered }),
