@@ -12,6 +12,7 @@ use std::sync::Arc;
 use futures::{StreamExt as _, stream};
 
 use placet_ledger::{
+    approval::ApprovalRecord,
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
     record::{Class, EffectRecord},
@@ -21,7 +22,7 @@ use placet_telemetry::trace::{CallFields, Stage, continue_span};
 
 use crate::{
     adapters::ports::backoff,
-    call::{Built, Call},
+    call::{Built, Call, Identity},
     context::Context,
     in_flight::ResumeGuard,
     lifecycle::transitions::{Orphaned, Recourse, step},
@@ -210,19 +211,31 @@ pub(crate) async fn take_up(
         },
         None => None,
     };
-    let built = Built::restored(context.current.active(), record, approval, parked, None)
+    let mut call = restored(context, record, parked, approval, None, Stage::Invoke)
         .map_err(|reason| NotTaken::Final(reason.to_owned()))?;
-    let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
-    let mut responder = responder_of(&context.callers, record, parked, Stage::Invoke);
     if let Some(guard) = guard {
-        responder.resumed_under(guard);
+        call.responder.resumed_under(guard);
     }
-    context.routes.broker(Call { responder, stage: built });
+    context.routes.broker(call);
     Ok(())
 }
 
-/// The responder of a recorded call that is taken up again, in the trace that the call began in.
-pub(crate) fn responder_of(
+/// A recorded call as it was parked, to go through broker and gate again in the trace that it began in; or why it cannot be sent unchanged.
+pub(crate) fn restored(
+    context: &Context,
+    record: &EffectRecord,
+    parked: ParkedCall,
+    approval: Option<ApprovalRecord>,
+    renewed: Option<Identity>,
+    stage: Stage,
+) -> Result<Call<Built>, &'static str> {
+    let built = Built::restored(context.current.active(), record, approval, parked, renewed)?;
+    let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
+    let responder = responder_of(&context.callers, record, parked, stage);
+    Ok(Call { responder, stage: built })
+}
+
+fn responder_of(
     callers: &Arc<Callers>,
     record: &EffectRecord,
     parked: Option<&ParkedCall>,

@@ -7,19 +7,13 @@ use std::{sync::Arc, time::Duration};
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     ledger::LedgerError,
-    parked::ParkedCall,
     record::{EffectRecord, EffectState},
     store::StoreError,
 };
 use placet_telemetry::trace::{Stage, record_approval};
 use placet_types::{contract::credential::CredentialKind, ids::ApprovalId};
 
-use crate::{
-    call::{Built, Call, Identity},
-    context::Context,
-    in_flight::ResumeGuard,
-    recovery,
-};
+use crate::{call::Identity, context::Context, recovery};
 
 /// How long the node that has a call's tokens is given to take it up before another node reports that they are missing, in milliseconds: it
 /// learns of the approval within seconds, and may have to ask a token service.
@@ -53,7 +47,20 @@ pub(crate) async fn resume(
         return context.routes.others_first(approval_id, wait);
     }
     match context.ledger.parked(&record).await {
-        Ok(parked) => take_up(context, approval, record, parked, renewed, guard),
+        Ok(parked) => {
+            context.enter(&record);
+            let renewed = renewed.map(|renewed| *renewed);
+            let renewed = renewed.or_else(|| context.tokens.renewed(record.record_id));
+            let under = Some(approval.clone());
+            match recovery::restored(context, &record, parked, under, renewed, Stage::Approval) {
+                Ok(mut call) => {
+                    record_approval(&call.responder.span, approval_id.as_str(), Some("approved"));
+                    call.responder.resumed_under(guard);
+                    context.routes.broker(call);
+                }
+                Err(reason) => context.approvals.void(&approval, &record, reason).await,
+            }
+        }
         Err(LedgerError::Store(
             error @ (StoreError::ContentAltered(_)
             | StoreError::ContentMissing(_)
@@ -116,36 +123,4 @@ async fn waiting(
         return Ok(None);
     };
     Ok(Some((approval, record)))
-}
-
-fn take_up(
-    context: &Arc<Context>,
-    approval: ApprovalRecord,
-    record: EffectRecord,
-    parked: ParkedCall,
-    renewed: Option<Box<Identity>>,
-    guard: ResumeGuard,
-) {
-    context.enter(&record);
-    let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
-    let (active, under) = (context.current.active(), Some(approval.clone()));
-    match Built::restored(active, &record, under, parked, fresh) {
-        Ok(built) => {
-            let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
-            let callers = &context.callers;
-            let mut responder = recovery::responder_of(callers, &record, parked, Stage::Approval);
-            if let EffectState::Approved { approval_id, .. } = &record.state {
-                record_approval(&responder.span, approval_id.as_str(), Some("approved"));
-            }
-            responder.resumed_under(guard);
-            context.routes.broker(Call { responder, stage: built });
-        }
-        Err(reason) => {
-            let owner = Arc::clone(context);
-            context.registry.spawn(async move {
-                owner.approvals.void(&approval, &record, reason).await;
-                drop(guard);
-            });
-        }
-    }
 }

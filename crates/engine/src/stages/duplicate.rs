@@ -257,7 +257,8 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
     }
     // Another node works on it, so the ledger is polled.
     context.registry.forget(&record.call_id);
-    match follow(&context.registry, &responder.subject.call_id, context.watch(record), until).await {
+    match follow(&context.registry, &responder.subject.call_id, context.watch(record), until).await
+    {
         Followed::To(Answer::Held(held)) => responder.park(*held),
         Followed::To(end) => end_of(context, responder, &stage, record, end.clone(), end).await,
         Followed::LongEnough | Followed::Forgotten => under_way(context, responder, record).await,

@@ -76,7 +76,8 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         let refused = Refused::of(ending_refusal(), None);
         return refuse::brokered(context, Call { responder, stage: *brokered }, refused).await;
     }
-    let call_id = record.as_ref().map_or_else(|| responder.subject.call_id.clone(), |r| r.call_id.clone());
+    let call_id =
+        record.as_ref().map_or_else(|| responder.subject.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&responder, &brokered, &permit, &call_id);
     let brings = run::brings_as(&brokered, record.is_some());
     let mut intent =

@@ -32,7 +32,8 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
         known.filter(|id| active.catalog.resolve(stage.caller.tenant(), id).is_some());
     let (caller, run_id) = (Arc::clone(&stage.caller), stage.submission.run.run_id.clone());
     let directory = Arc::clone(&active.directory);
-    let built = span.in_scope(|| build_stage::build(context, active, &responder.subject.call_id, stage));
+    let built =
+        span.in_scope(|| build_stage::build(context, active, &responder.subject.call_id, stage));
     context.metrics.record_stage(Stage::Build, began.elapsed());
     match built {
         Ok(built) => {
@@ -73,7 +74,8 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let (caller, run_id) = (stage.caller.clone(), stage.run.run_id.clone());
     let (directory, capability) =
         (Arc::clone(&stage.active.directory), stage.target.capability.id.clone());
-    let brokered = span.in_scope(|| broker_stage::broker(context, &responder.subject.trace_id, stage));
+    let brokered =
+        span.in_scope(|| broker_stage::broker(context, &responder.subject.trace_id, stage));
     context.metrics.record_stage(Stage::Broker, began.elapsed());
     match brokered {
         Ok(brokered) => context.routes.gate(Call { responder, stage: brokered }),
