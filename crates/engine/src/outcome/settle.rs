@@ -246,7 +246,7 @@ pub(crate) async fn late(
     answer: AdapterAnswer,
 ) -> Answer {
     let make = |subject| found(outcomes, record, subject, answer);
-    recovered(outcomes, record, Outcome::Succeeded, make).await
+    recovered(outcomes, record, Outcome::Succeeded, probe_of(record), make).await
 }
 
 /// The result for an answer that an adapter gave when asked later.
@@ -279,14 +279,20 @@ pub(crate) async fn not_found(outcomes: &Arc<Outcomes>, record: &EffectRecord) -
         result.error = Some(error_of(&refusal));
         result
     };
-    recovered(outcomes, record, outcome, make).await
+    recovered(outcomes, record, outcome, probe_of(record), make).await
+}
+
+/// The probe that found out what became of the last attempt.
+fn probe_of(record: &EffectRecord) -> Option<Resolution> {
+    record.state.attempt().map(|attempt| Resolution::Probe { attempt: attempt.number })
 }
 
 /// Records what was found out, once the subject of the result can be read: a result recorded without it would stay so for ever.
-async fn recovered(
+pub(crate) async fn recovered(
     outcomes: &Arc<Outcomes>,
     record: &EffectRecord,
     outcome: Outcome,
+    by: Option<Resolution>,
     make: impl FnOnce(Subject) -> ToolResultEnvelope,
 ) -> Answer {
     let (subject, unread) = match subject_of(outcomes, record).await {
@@ -294,8 +300,6 @@ async fn recovered(
         Err(error) => (subject_alone(record), Some(error)),
     };
     let (outcome, result) = spoken_for(&outcomes.ledger, Some(record), outcome, make(subject));
-    let attempt = record.state.attempt().map(|attempt| attempt.number);
-    let by = attempt.map(|attempt| Resolution::Probe { attempt });
     let kept = match unread {
         None => {
             let (outcome, by) = (outcome.clone(), by.clone());
@@ -304,15 +308,22 @@ async fn recovered(
         Some(error) => Err(error),
     };
     match kept {
-        Ok(()) => result::answer_of(result, false),
+        Ok(()) => {
+            if matches!(outcome, Outcome::Unknown(_)) {
+                outcomes.metrics.count_indeterminate();
+            }
+            result::answer_of(result, false)
+        }
+        // It was settled otherwise, or belongs to another node by now.
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(outcomes, record).await,
         Err(error) => {
             outcomes.node.noticed(&error);
+            let decision_id = result.policy_decision_id.clone();
             if error.is_transient() {
                 let finding = Finding { outcome, by, result };
                 settlement_retry::keep_trying(outcomes, record.clone(), finding);
             }
-            recorded::unread(record, settlement_retry::unrecorded(&error), None)
+            recorded::unread(record, settlement_retry::unrecorded(&error), decision_id)
         }
     }
 }

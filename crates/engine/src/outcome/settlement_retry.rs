@@ -21,9 +21,10 @@ use crate::{
     answer::Answer,
     outcome::{
         Outcomes,
-        recorded::{self, complete, subject_of},
+        recorded::{self, complete},
+        settle,
     },
-    result::{answer_of, subject_alone, unknown},
+    result::unknown,
 };
 
 /// The outcome of a dispatch that is not recorded yet.
@@ -89,34 +90,8 @@ pub(crate) async fn give_up(
     reason: &str,
 ) -> Answer {
     let at = outcomes.ledger.store().now();
-    let (result, kept) = match subject_of(outcomes, record).await {
-        Ok(subject) => {
-            let result = unknown(subject, at);
-            let outcome = Outcome::Unknown(reason.to_owned());
-            let kept = outcomes.ledger.settle_recorded(record, outcome, None, &result).await;
-            (result, kept)
-        }
-        // Records nothing that would say less than is known, as long as the rest may become readable.
-        Err(error) => (unknown(subject_alone(record), at), Err(error)),
-    };
-    match kept {
-        Ok(_) => {
-            outcomes.metrics.count_indeterminate();
-            answer_of(result, false)
-        }
-        // It was settled otherwise, or belongs to another node by now.
-        Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(outcomes, record).await,
-        Err(error) => {
-            outcomes.node.noticed(&error);
-            if error.is_transient() {
-                let outcome = Outcome::Unknown(reason.to_owned());
-                let result = result.clone();
-                let finding = Finding { outcome, by: None, result };
-                keep_trying(outcomes, record.clone(), finding);
-            }
-            recorded::unread(record, unrecorded(&error), result.policy_decision_id.clone())
-        }
-    }
+    let outcome = Outcome::Unknown(reason.to_owned());
+    settle::recovered(outcomes, record, outcome, None, |subject| unknown(subject, at)).await
 }
 
 /// The refusal for a call that was sent and whose outcome could not be recorded (I6).
