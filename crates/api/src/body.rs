@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use placet_types::{
-    error::{ErrorCode, Execution, Problem, Refusal},
+    error::{ErrorCode, Execution, Refusal},
     json::{JsonError, JsonFault, JsonLimits, from_value_strict, parse_strict},
 };
 
@@ -115,12 +115,10 @@ async fn discard(chunks: &mut BodyDataStream, bytes_max: usize) {
 
 fn too_large(bytes_max: usize) -> Failure {
     let message = format!("the body is larger than {bytes_max} bytes");
-    let places = vec![Problem { pointer: String::new(), problem: message.clone() }];
-    let refusal = Refusal::new(ErrorCode::ValidationError, message).with_problems(places);
-    Failure::with_status(
-        refusal.with_execution(Execution::NotExecuted),
-        StatusCode::PAYLOAD_TOO_LARGE,
-    )
+    let refusal = Refusal::new(ErrorCode::ValidationError, message.clone())
+        .with_problem("", message)
+        .with_execution(Execution::NotExecuted);
+    Failure::with_status(refusal, StatusCode::PAYLOAD_TOO_LARGE)
 }
 
 /// A list is not a request, not even a batch or a list of its members in order.
@@ -132,9 +130,8 @@ fn object(document: Value) -> Result<Value, JsonError> {
 }
 
 fn invalid(error: &JsonError) -> Failure {
-    let pointer = error.pointer().to_owned();
-    let places = vec![Problem { pointer, problem: error.to_string() }];
-    Failure::new(Refusal::new(ErrorCode::ValidationError, error.to_string()).with_problems(places))
+    let refusal = Refusal::new(ErrorCode::ValidationError, error.to_string());
+    Failure::new(refusal.with_problem(error.pointer(), error.to_string()))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use placet_engine::{
 };
 use placet_identity::{ClientCertificate, VerifiedCaller};
 use placet_types::{
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::IdempotencyKey,
 };
 
@@ -177,10 +177,9 @@ impl CallHeaders {
         let header = self.idempotency_key.as_ref();
         if header.zip(said.as_ref()).is_some_and(|(header, said)| header != said) {
             let problem = "the header `Idempotency-Key` says another key";
-            let places = vec![Problem { pointer: pointer.to_owned(), problem: problem.to_owned() }];
             let refusal =
                 Refusal::new(ErrorCode::ValidationError, format!("{problem} than the body"));
-            return Err(Failure::new(refusal.with_problems(places)));
+            return Err(Failure::new(refusal.with_problem(pointer, problem)));
         }
         Ok(said.or_else(|| header.cloned()))
     }

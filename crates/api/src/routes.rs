@@ -12,7 +12,7 @@ pub(crate) mod runs;
 pub(crate) mod service;
 pub(crate) mod sessions;
 
-use placet_types::error::{ErrorCode, Problem, Refusal};
+use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{problem::Failure, query::WAIT_MS_MAX};
 
@@ -27,7 +27,6 @@ fn wait_ms(said: Option<u64>) -> Result<u64, Failure> {
     if wait_ms <= WAIT_MS_MAX {
         return Ok(wait_ms);
     }
-    let (pointer, problem) = ("/wait_ms".to_owned(), format!("at most {WAIT_MS_MAX}"));
     let refusal = Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large");
-    Err(Failure::new(refusal.with_problems(vec![Problem { pointer, problem }])))
+    Err(Failure::new(refusal.with_problem("/wait_ms", format!("at most {WAIT_MS_MAX}"))))
 }

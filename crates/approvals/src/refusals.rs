@@ -4,7 +4,7 @@
 
 use placet_ledger::{approval::VoteError, ledger::LedgerError, refusal::ledger_refusal};
 use placet_types::{
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     text::is_hidden,
 };
 
@@ -30,8 +30,7 @@ pub(crate) fn crowded() -> Refusal {
 
 /// What is wrong with one field of a request.
 pub(crate) fn refused(message: &str, pointer: &str, problem: impl Into<String>) -> Refusal {
-    Refusal::new(ErrorCode::ValidationError, message)
-        .with_problems(vec![Problem { pointer: pointer.to_owned(), problem: problem.into() }])
+    Refusal::new(ErrorCode::ValidationError, message).with_problem(pointer, problem)
 }
 
 /// What was read from the ledger, or the refusal if it cannot be read.

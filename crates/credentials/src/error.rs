@@ -3,7 +3,7 @@
 //! Owns the causes and their two messages. `Display` is for the log; [`BrokerError::refusal`] has what a caller may read. Invariant:
 //! neither contains any text of a token service; of its responses only the error codes that the RFCs define are named.
 
-use placet_types::error::{ErrorCode, Problem, Refusal};
+use placet_types::error::{ErrorCode, Refusal};
 
 /// Why a call has no credential. Nothing was then sent to the call's target.
 ///
@@ -223,10 +223,8 @@ impl BrokerError {
             return refusal.with_scopes_needed(needed.clone());
         }
         if code == ErrorCode::CredentialExpired {
-            return refusal.with_problems(vec![Problem {
-                pointer: String::new(),
-                problem: "send the same call with a new token of the same principal".to_owned(),
-            }]);
+            let problem = "send the same call with a new token of the same principal";
+            return refusal.with_problem("", problem);
         }
         refusal
     }

@@ -19,7 +19,7 @@ use placet_ledger::{
 };
 use placet_types::{
     clock::Timestamp,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::{AdapterName, ApprovalId, CapabilityId, TenantId, ToolCallId},
     mode::ApprovalMode,
 };
@@ -158,9 +158,8 @@ fn bounds(range: ReportRange, now: Timestamp) -> Result<(Timestamp, Timestamp), 
     let to = range.to.unwrap_or(now);
     let from = range.from.unwrap_or_else(|| to.plus_ms(RANGE_MS_DEFAULT.saturating_neg()));
     let wrong = |pointer: &str, problem: &str| {
-        let places = vec![Problem { pointer: pointer.to_owned(), problem: problem.to_owned() }];
         Refusal::new(ErrorCode::ValidationError, "the range of the report is not usable")
-            .with_problems(places)
+            .with_problem(pointer, problem)
     };
     if to <= from {
         return Err(wrong("/to", "must be after `from`"));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use placet_ledger::keys::time_of;
 use placet_types::{
     clock::Timestamp,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::{ChannelName, EnvironmentName, IdempotencyKey, TenantId},
 };
 
@@ -144,10 +144,7 @@ impl Retention {
         }
         (made_at.since_ms(now) > AHEAD_MS_MAX).then(|| {
             Refusal::new(ErrorCode::ValidationError, "the key says that it was made in the future")
-                .with_problems(vec![Problem {
-                    pointer: "/idempotency_key".to_owned(),
-                    problem: "must not be dated more than a day ahead".to_owned(),
-                }])
+                .with_problem("/idempotency_key", "must not be dated more than a day ahead")
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns one refusal for each cause, and that an error of the ledger tells a caller no more than it should. Decides nothing.
 
-use placet_types::error::{ErrorCode, Execution, Problem, Refusal};
+use placet_types::error::{ErrorCode, Execution, Refusal};
 
 use crate::{ledger::LedgerError, store::StoreError};
 
@@ -22,7 +22,7 @@ pub fn known_state(state: Option<&str>, names: &[&str]) -> Result<(), Refusal> {
     }
     let problem = format!("must be one of {}", names.join(", "));
     Err(Refusal::new(ErrorCode::ValidationError, "there is no such state")
-        .with_problems(vec![Problem { pointer: "/state".to_owned(), problem }]))
+        .with_problem("/state", problem))
 }
 
 /// A refusal because the ledger cannot tell the state of a call.

@@ -206,6 +206,12 @@ impl Refusal {
         self
     }
 
+    /// Adds one place to correct.
+    #[must_use]
+    pub fn with_problem(self, pointer: impl Into<String>, problem: impl Into<String>) -> Self {
+        self.with_problems(vec![Problem { pointer: pointer.into(), problem: problem.into() }])
+    }
+
     /// Says which scopes a token has to have.
     #[must_use]
     pub fn with_scopes_needed(mut self, scopes: Vec<String>) -> Self {

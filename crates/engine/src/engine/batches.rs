@@ -13,7 +13,7 @@ use placet_adapter::adapter::Example;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     record::{EffectRecord, EffectState},
-    refusal::{internal, lookup_refusal},
+    refusal::internal,
 };
 use placet_types::{
     contract::file::TransportFile,
@@ -210,11 +210,8 @@ impl Engine {
             let (Step::Refuse(_), Some(capability)) = (&place.step, &place.meant) else { continue };
             let Some(key) = sending.key_of(number, call)? else { continue };
             let record_id = RecordId::derive(&caller.chain().key_scope(capability), &key);
-            let record = self.context.ledger.store().effect(record_id).await.map_err(|error| {
-                let refusal = lookup_refusal(&error);
-                self.context.node.noticed(&error.into());
-                refusal
-            })?;
+            let record = self.context.ledger.store().effect(record_id).await;
+            let record = record.map_err(|error| self.context.lookup_failed(error))?;
             // What was not executed and may be tried again is not tried again against the rules of the iteration.
             let is_retriable =
                 |record: &EffectRecord| matches!(record.state, EffectState::FailedRetriable { .. });

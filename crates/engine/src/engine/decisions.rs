@@ -19,7 +19,7 @@ use placet_policy::decision::{Decision, Outcome, PolicyEffect};
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::{DecisionId, IdempotencyKey, ToolCallId},
 };
 use serde::Deserialize;
@@ -66,12 +66,9 @@ impl Engine {
         let to = query.to.unwrap_or_else(|| self.context.ledger.store().now().plus_ms(1));
         let from = query.from.unwrap_or_else(|| to.plus_ms(RANGE_MS.saturating_neg()));
         if to <= from {
-            let problem = "must be after `from`".to_owned();
-            return Err(Refusal::new(
-                ErrorCode::ValidationError,
-                "the range of time is not usable",
-            )
-            .with_problems(vec![Problem { pointer: "/to".to_owned(), problem }]));
+            let message = "the range of time is not usable";
+            return Err(Refusal::new(ErrorCode::ValidationError, message)
+                .with_problem("/to", "must be after `from`"));
         }
         let wants = |view: &DecisionView| wants(&query, view);
         let wanted = Wanted { from, to, limit, wants: &wants };

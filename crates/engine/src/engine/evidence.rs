@@ -18,7 +18,7 @@ use placet_store::{
 };
 use placet_types::{
     digest::Digest,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::ToolCallId,
 };
 
@@ -230,7 +230,7 @@ fn in_order(pointer: &str, low: u64, high: u64) -> Result<(), Refusal> {
     if (1..=high).contains(&low) {
         return Ok(());
     }
-    let problem = "must be at least 1, and at most the size of the tree".to_owned();
+    let problem = "must be at least 1, and at most the size of the tree";
     Err(Refusal::new(ErrorCode::ValidationError, "there is no proof about this")
-        .with_problems(vec![Problem { pointer: pointer.to_owned(), problem }]))
+        .with_problem(pointer, problem))
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use placet_types::{
     envelope::result::{Mutation, ResultStatus},
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::{RecordId, ToolCallId},
 };
 
@@ -274,12 +274,9 @@ async fn find(
 /// Refuses evidence that is empty or too long.
 fn check_evidence(evidence: &str) -> Result<(), Refusal> {
     if evidence.trim().is_empty() || evidence.len() > EVIDENCE_BYTES_MAX {
-        return Err(Refusal::new(ErrorCode::ValidationError, "this needs evidence").with_problems(
-            vec![Problem {
-                pointer: "/evidence".to_owned(),
-                problem: format!("must be 1 to {EVIDENCE_BYTES_MAX} bytes of text"),
-            }],
-        ));
+        let problem = format!("must be 1 to {EVIDENCE_BYTES_MAX} bytes of text");
+        return Err(Refusal::new(ErrorCode::ValidationError, "this needs evidence")
+            .with_problem("/evidence", problem));
     }
     Ok(())
 }

@@ -47,10 +47,8 @@ impl Engine {
             return Ok(told.clone());
         }
         let store = outcomes.ledger.store();
-        let record = store.effect_of_call(id).await.map_err(|error| {
-            outcomes.node.noticed(&error.clone().into());
-            lookup_refusal(&error)
-        })?;
+        let record = store.effect_of_call(id).await;
+        let record = record.map_err(|error| outcomes.lookup_failed(error))?;
         let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such call");
         match (record, told) {
             (Some(record), told) => {

@@ -104,11 +104,8 @@ impl Engine {
         let context = &self.context;
         let open = open_of(context, caller, run_id)?;
         let key = run::key_for(&caller.chain(), run_id);
-        let known = context.ledger.store().run(&key).await.map_err(|error| {
-            let refusal = lookup_refusal(&error);
-            context.node.noticed(&error.into());
-            refusal
-        })?;
+        let known = context.ledger.store().run(&key).await;
+        let known = known.map_err(|error| context.lookup_failed(error))?;
         let known = known.ok_or_else(|| {
             Refusal::new(
                 placet_types::error::ErrorCode::RunNotFound,

@@ -10,7 +10,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::refusal::internal;
 use placet_types::{
     envelope::result::ResultStatus,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::{IdempotencyKey, RunId},
     run_context::RunRequest,
 };
@@ -255,7 +255,6 @@ fn check_id(id: Option<&IdempotencyKey>) -> Result<(), Refusal> {
         return Ok(());
     }
     let problem = format!("has at most {BATCH_ID_BYTES_MAX} bytes in a session");
-    let places = vec![Problem { pointer: "/batch_id".to_owned(), problem }];
     Err(Refusal::new(ErrorCode::ValidationError, "the id of the batch is too long")
-        .with_problems(places))
+        .with_problem("/batch_id", problem))
 }

@@ -12,11 +12,13 @@ use std::{sync::Arc, time::Duration};
 use placet_approvals::{node::Node, service::Approvals};
 use placet_ledger::{
     audit::AuditEvent,
-    ledger::Ledger,
+    ledger::{Ledger, LedgerError},
     record::{Attempt, Class, EffectRecord},
+    refusal::lookup_refusal,
     store::Durability,
 };
 use placet_telemetry::metrics::Metrics;
+use placet_types::error::Refusal;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -87,6 +89,13 @@ impl Outcomes {
     pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
         let (owner, told) = (Owner::of_scope(&record.scope), recorded::in_progress(record));
         self.registry.watch(&record.call_id, owner, record.record_id, told)
+    }
+
+    /// The refusal of a call because the ledger cannot be read; notes an error that concerns the whole node.
+    pub(crate) fn lookup_failed(&self, error: impl Into<LedgerError>) -> Refusal {
+        let error = error.into();
+        self.node.noticed(&error);
+        lookup_refusal(&error)
     }
 
     /// Records an event that nothing depends on; a failure is only logged.

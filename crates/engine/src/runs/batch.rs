@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use placet_types::{
     digest::{Digest, DigestBuilder},
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::CapabilityId,
     json::{JsonLimits, canonical_digest, parse_strict},
 };
@@ -107,8 +107,7 @@ pub(crate) fn plan(
 /// [`ErrorCode::ValidationError`] where there are none, too many, or one is malformed.
 pub(crate) fn check(calls: &[BatchCall]) -> Result<(), Refusal> {
     let invalid = |pointer: String, problem: &str| {
-        let places = vec![Problem { pointer, problem: problem.to_owned() }];
-        Err(Refusal::new(ErrorCode::ValidationError, problem).with_problems(places))
+        Err(Refusal::new(ErrorCode::ValidationError, problem).with_problem(pointer, problem))
     };
     if calls.is_empty() || calls.len() > LISTED_MAX {
         return invalid("/calls".to_owned(), "a batch has 1 to 64 calls");

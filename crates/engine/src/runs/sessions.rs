@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use placet_adapter::adapter::Example;
 use placet_types::{
     envelope::result::ResultStatus,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::{AdapterName, CapabilityId, RunId, SessionId},
     json,
     mode::ApprovalMode,
@@ -146,10 +146,9 @@ impl Session {
         let fits =
             |name: &String| (1..=NAMESPACE_BYTES_MAX).contains(&name.len()) && !name.contains(':');
         if namespaces.len() > NAMESPACES_MAX || !namespaces.keys().all(fits) {
-            let problem = "at most 64 names of 1 to 64 bytes, without a colon".to_owned();
-            let places = vec![Problem { pointer: "/namespaces".to_owned(), problem }];
+            let problem = "at most 64 names of 1 to 64 bytes, without a colon";
             let refusal = Refusal::new(ErrorCode::ValidationError, "the namespaces cannot be used");
-            return Err(refusal.with_problems(places));
+            return Err(refusal.with_problem("/namespaces", problem));
         }
         Ok(Self { namespaces, ..Self::default() })
     }

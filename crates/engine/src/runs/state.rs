@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::CapabilityId,
     run_context::RunRequest,
     run_history::RunHistory,
@@ -146,9 +146,8 @@ fn all_of<'a>(
 /// The tool with this name, if the caller may use it.
 fn one_of(usable: &Tools, name: &str, pointer: String) -> Result<CapabilityId, Refusal> {
     names::named(usable, name).cloned().ok_or_else(|| {
-        let problem = "there is no such tool".to_owned();
-        Refusal::new(ErrorCode::ToolNotFound, "there is no such tool")
-            .with_problems(vec![Problem { pointer, problem }])
+        let problem = "there is no such tool";
+        Refusal::new(ErrorCode::ToolNotFound, problem).with_problem(pointer, problem)
     })
 }
 
@@ -160,6 +159,5 @@ fn at_most(length: usize, pointer: &str) -> Result<(), Refusal> {
 }
 
 fn invalid(pointer: &str, message: String) -> Refusal {
-    let problem = Problem { pointer: pointer.to_owned(), problem: message.clone() };
-    Refusal::new(ErrorCode::ValidationError, message).with_problems(vec![problem])
+    Refusal::new(ErrorCode::ValidationError, message.clone()).with_problem(pointer, message)
 }

@@ -93,8 +93,7 @@ pub(crate) fn check_run(run: &RunRequest) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    let problem = Problem { pointer: pointer.to_owned(), problem: problem.to_owned() };
-    Err(Refusal::new(ErrorCode::ValidationError, message).with_problems(vec![problem]))
+    Err(Refusal::new(ErrorCode::ValidationError, message).with_problem(pointer, problem))
 }
 
 /// What a result adds and removes applies to a run's surface; outside of a run it would be lost silently.
@@ -217,19 +216,17 @@ fn check_callback(
     if tenants.is_some_and(|tenants| tenants.contains(caller.tenant())) {
         return Ok(());
     }
-    let problem = "no channel of this name is for callers of this tenant".to_owned();
+    let problem = "no channel of this name is for callers of this tenant";
     Err(Refusal::new(ErrorCode::ValidationError, "nobody can be told over this channel")
-        .with_problems(vec![Problem { pointer: "/callback".to_owned(), problem }]))
+        .with_problem("/callback", problem))
 }
 
 fn check_labels(submission: &Submission) -> Result<(), Refusal> {
     let too_long = |text: &String| text.len() > LABEL_BYTES_MAX;
     let refuse = |name: &str| {
+        let problem = format!("at most {LABELS_MAX} entries of at most {LABEL_BYTES_MAX} bytes");
         Err(Refusal::new(ErrorCode::ValidationError, format!("`{name}` is too large"))
-            .with_problems(vec![Problem {
-                pointer: format!("/{name}"),
-                problem: format!("at most {LABELS_MAX} entries of at most {LABEL_BYTES_MAX} bytes"),
-            }]))
+            .with_problem(format!("/{name}"), problem))
     };
     if submission.evidence_refs.len() > LABELS_MAX || submission.evidence_refs.iter().any(too_long)
     {

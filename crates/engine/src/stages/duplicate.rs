@@ -11,7 +11,6 @@ use placet_ledger::{
     audit::AuditKind,
     ledger::Ledger,
     record::{EffectRecord, EffectState},
-    refusal::lookup_refusal,
     store::StoreError,
 };
 use placet_telemetry::metrics::Duplicate;
@@ -54,10 +53,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
     let (action, record) = match kept(context, &stage, record).await {
         Ok(Some(found)) => found,
         Ok(None) => return responder.refuse(moved_on(), None),
-        Err(error) => {
-            context.node.noticed(&error.clone().into());
-            return responder.refuse(lookup_refusal(&error), None);
-        }
+        Err(error) => return responder.refuse(context.lookup_failed(error), None),
     };
     if action == AfterRepeat::Conflict {
         return conflict(context, Call { responder, stage }, &record).await;
@@ -209,10 +205,7 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
             end @ (Answer::Finished(_) | Answer::Refused(_)) => responder.finish(end),
         },
         Ok(None) => responder.refuse(moved_on(), None),
-        Err(error) => {
-            context.node.noticed(&error.clone().into());
-            responder.refuse(lookup_refusal(&error), None);
-        }
+        Err(error) => responder.refuse(context.lookup_failed(error), None),
     }
 }
 

@@ -12,7 +12,6 @@ use placet_ledger::{
     ledger::Ledger,
     parked::ParkedToken,
     record::{EffectRecord, EffectState},
-    refusal::lookup_refusal,
     run::RunRecord,
 };
 use placet_policy::{
@@ -236,11 +235,8 @@ async fn grants_for(
         Some(EffectState::Dispatched(attempt)) => {
             let Some(directive_id) = &attempt.grant else { return Ok(Vec::new()) };
             // A read error does not mean that there is none: no approval is asked for and nothing is given up because of it.
-            let entry = context.ledger.store().directive(directive_id).await.map_err(|error| {
-                let refusal = lookup_refusal(&error);
-                context.node.noticed(&error.into());
-                refusal
-            })?;
+            let entry = context.ledger.store().directive(directive_id).await;
+            let entry = entry.map_err(|error| context.lookup_failed(error))?;
             // It does not matter if it is used up by now: this very call used it.
             let counts = |entry: &Directive| {
                 entry.state == DirectiveState::Active

@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use placet_ledger::refusal::lookup_refusal;
 use placet_types::{
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Problem, Refusal},
@@ -100,11 +99,7 @@ async fn result_of(
         Some(finished @ Answer::Finished(_)) => finished,
         _ => {
             let record = outcomes.ledger.store().effect_of_call(&call_id).await;
-            let record = record.map_err(|error| {
-                let refusal = lookup_refusal(&error);
-                outcomes.node.noticed(&error.into());
-                refusal
-            })?;
+            let record = record.map_err(|error| outcomes.lookup_failed(error))?;
             match record.filter(|record| Owner::of_scope(&record.scope) == owner) {
                 Some(record) => recorded::answer(outcomes, &record, false).await,
                 None => return Ok(None),

@@ -9,7 +9,7 @@ use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
-    refusal::{ledger_refusal, lookup_refusal},
+    refusal::ledger_refusal,
     run::{RunKey, RunRecord, RunTaint},
 };
 use placet_types::{
@@ -251,10 +251,8 @@ pub(crate) async fn tell_end(
     if taint.is_empty() || !has_words(end, kept) {
         return Ok(());
     }
-    let known = outcomes.ledger.store().run(&key_of(stage)).await.map_err(|error| {
-        outcomes.node.noticed(&error.clone().into());
-        lookup_refusal(&error)
-    })?;
+    let known = outcomes.ledger.store().run(&key_of(stage)).await;
+    let known = known.map_err(|error| outcomes.lookup_failed(error))?;
     if known.is_some_and(|known| taint.is_subset(&known.taint)) {
         return Ok(());
     }
@@ -285,10 +283,8 @@ async fn bring(
     event.record_id = Some(record.record_id);
     let session = stage.built.run.session_id.clone();
     let brought = RunTaint { run: key_of(stage), session, taint };
-    outcomes.ledger.taint_run(brought, event).await.map_err(|error| {
-        outcomes.node.noticed(&error);
-        lookup_refusal(&error)
-    })
+    let tainted = outcomes.ledger.taint_run(brought, event).await;
+    tainted.map_err(|error| outcomes.lookup_failed(error))
 }
 
 /// Whether the run of a call gets the taint of `record` anyway: it is told nothing of a result, or recording the result brings it to this
@@ -312,8 +308,7 @@ async fn brings_by_itself(
             match outcomes.ledger.parked(record).await {
                 Ok(parked) => record.unknown.is_none() && parked.run.run_id == stage.run.run_id,
                 Err(error) if error.is_transient() => {
-                    outcomes.node.noticed(&error);
-                    return Err(lookup_refusal(&error));
+                    return Err(outcomes.lookup_failed(error));
                 }
                 Err(_damaged) => false,
             }
