@@ -88,7 +88,6 @@ async fn deactivated_agents_and_users_read_nothing() {
         "/v1/approvals/events".to_owned(),
         "/v1/ledger".to_owned(),
         format!("/v1/ledger/{record}"),
-        "/v1/credentials".to_owned(),
         "/v1/audit/key".to_owned(),
         "/v1/audit/checkpoints".to_owned(),
     ];

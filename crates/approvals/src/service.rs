@@ -412,6 +412,6 @@ impl Approvals {
                 "tokens of further subjects are revoked; what was minted for them is dropped"
             );
         }
-        self.metrics.set_subjects_revoked(self.broker.counts().revoked);
+        self.metrics.set_subjects_revoked(self.broker.subjects_revoked());
     }
 }

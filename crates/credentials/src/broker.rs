@@ -6,10 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 use futures::{
@@ -67,24 +64,6 @@ struct Inner {
     cache: Cache,
     revocations: Revocations,
     flights: Mutex<Flights>,
-    minted: AtomicU64,
-    reused: AtomicU64,
-    refused: AtomicU64,
-}
-
-/// Counters of the broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CredentialCounts {
-    /// Credentials that a token service issued.
-    pub minted: u64,
-    /// Calls that reused a cached credential.
-    pub reused: u64,
-    /// Calls that got no credential.
-    pub refused: u64,
-    /// Credentials cached for further calls now.
-    pub kept: usize,
-    /// Subjects with revoked tokens now.
-    pub revoked: usize,
 }
 
 impl fmt::Debug for Broker {
@@ -140,9 +119,6 @@ impl Broker {
                 cache: Cache::default(),
                 revocations: Revocations::default(),
                 flights: Mutex::default(),
-                minted: AtomicU64::new(0),
-                reused: AtomicU64::new(0),
-                refused: AtomicU64::new(0),
             }),
         })
     }
@@ -152,17 +128,6 @@ impl Broker {
     /// # Errors
     /// [`BrokerError`]; the call is then not made, neither with another credential nor with none.
     pub async fn mint(&self, request: GrantRequest) -> Result<Grant, BrokerError> {
-        let granted = self.mint_counted(request).await;
-        let counter = match &granted {
-            Ok(grant) if grant.reused => &self.inner.reused,
-            Ok(_) => return granted,
-            Err(_) => &self.inner.refused,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        granted
-    }
-
-    async fn mint_counted(&self, request: GrantRequest) -> Result<Grant, BrokerError> {
         let unknown = || BrokerError::UnknownService(request.service.clone());
         let service = Arc::clone(self.inner.services.get(&request.service).ok_or_else(unknown)?);
         let now = self.inner.clock.now();
@@ -288,22 +253,15 @@ impl Broker {
         self.inner.cache.sweep(self.inner.clock.now());
     }
 
-    /// The names of the token services.
-    pub fn services(&self) -> impl Iterator<Item = &str> {
-        self.inner.services.keys().map(String::as_str)
+    /// How many subjects have revoked tokens now.
+    pub fn subjects_revoked(&self) -> usize {
+        self.inner.revocations.count()
     }
 
-    /// The counters so far.
-    pub fn counts(&self) -> CredentialCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let inner = &self.inner;
-        CredentialCounts {
-            minted: of(&inner.minted),
-            reused: of(&inner.reused),
-            refused: of(&inner.refused),
-            kept: inner.cache.count(),
-            revoked: inner.revocations.count(),
-        }
+    /// How many credentials are cached now.
+    #[cfg(test)]
+    pub(crate) fn cached(&self) -> usize {
+        self.inner.cache.count()
     }
 }
 
@@ -326,9 +284,7 @@ impl TokenRequest {
         let egress = self.inner.egress.as_ref().ok_or_else(nobody)?;
         let means =
             Means { secrets: &self.inner.secrets, egress, clock: self.inner.clock.as_ref() };
-        let minted = self.service.ask(&self.wanted, means).await?;
-        self.inner.minted.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(minted))
+        self.service.ask(&self.wanted, means).await.map(Arc::new)
     }
 
     async fn fly(self) -> Outcome {

@@ -148,6 +148,7 @@ impl Cache {
     }
 
     /// How many credentials are kept.
+    #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         count(&self.0.lock())
     }

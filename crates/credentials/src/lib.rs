@@ -22,7 +22,7 @@ mod revocation;
 mod service;
 mod shown;
 
-pub use broker::{Broker, CredentialCounts, egress_limits, origin_of};
+pub use broker::{Broker, egress_limits, origin_of};
 pub use cache::Purge;
 pub use config::{
     AssertionAudience, ClientAuth, ConfigError, Leniency, PresentedAs, StsConfig, check_all,

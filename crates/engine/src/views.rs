@@ -180,23 +180,6 @@ pub enum ResolvedOutcome {
     DidNotHappen,
 }
 
-/// The credentials that a node has obtained and cached, in numbers. Contains no credential, nor anything to guess one from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CredentialsView {
-    /// The names of the token services.
-    pub services: Vec<String>,
-    /// The number of credentials that the token services have issued since the node started.
-    pub minted: u64,
-    /// The number of calls that used a cached credential.
-    pub reused: u64,
-    /// The number of calls that got no credential.
-    pub refused: u64,
-    /// The number of credentials that are cached now.
-    pub kept: usize,
-    /// The number of subjects, in all tenants, that have revoked tokens now.
-    pub revoked: usize,
-}
-
 /// Whether the engine can take calls, and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Readiness {

@@ -6,9 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     commands::{
-        adapters, approvals, audit, call, console, credentials, decisions, directives, doctor,
-        init, ledger, mcp, notifications, plan, policy, reload, report, schema, serve, token,
-        tools,
+        adapters, approvals, audit, call, console, decisions, directives, doctor, init, ledger,
+        mcp, notifications, plan, policy, reload, report, schema, serve, token, tools,
     },
     demo,
     environment::Environment,
@@ -66,8 +65,6 @@ pub(crate) enum Command {
     Ledger(ledger::Args),
     /// Verify the audit chain, get receipts, checkpoints and proofs.
     Audit(audit::Args),
-    /// Show how many credentials were issued, reused and refused for calls.
-    Credentials(credentials::Args),
     /// Look up what the policies decided about a call, and why.
     Decisions(decisions::Args),
     /// Make a running server reload policies, contracts, directory and issuers.
@@ -104,7 +101,6 @@ impl Cli {
             Command::Policy(args) => policy::run(&args, environment),
             Command::Ledger(args) => ledger::run(&args, environment).await,
             Command::Audit(args) => audit::run(&args, environment).await,
-            Command::Credentials(args) => credentials::run(&args, environment).await,
             Command::Decisions(args) => decisions::run(&args, environment).await,
             Command::Reload(args) => reload::run(&args, environment).await,
             Command::Report(args) => report::run(&args, environment).await,

@@ -254,18 +254,14 @@ pub(super) fn processes(placet: &Placet, places: &mut Places) {
     }
 }
 
-/// What operators are shown of credentials and channels, and how an external approver sees the call.
+/// What operators are shown of directives and channels, and how an external approver sees the call.
 async fn looked_at(world: &World, placet: &Placet, held: &Value, places: &mut Places) {
     let (ben, external) = (world.setup.ben(placet).await, world.external().await);
     let approval = text(held, "approval_id");
-    let shown = ben.get("/v1/credentials").await;
-    shown.ok();
-    places.add("credentials: over HTTP", shown.body.to_vec());
-    for words in [&["credentials"][..], &["directives", "list"]] {
-        let ran = world.setup.asks(placet, ben.token.as_ref().unwrap(), words).await;
-        ran.ok();
-        places.add(format!("credentials: {}", words.join(" ")), both(&ran));
-    }
+    let listed = &["directives", "list"];
+    let listed = world.setup.asks(placet, ben.token.as_ref().unwrap(), listed).await;
+    listed.ok();
+    places.add("directives events: directives list", both(&listed));
     let ran = world.setup.configured(&["notifications", "test", "chat"]).await;
     places.add("channels: notifications test", both(&ran));
     for words in [
@@ -307,7 +303,7 @@ fn all_are_found(
 ) {
     let name = std::slice::from_ref(&world.name);
     let approval = [approval.to_owned()];
-    let ways: [(&str, &[String]); 20] = [
+    let ways: [(&str, &[String]); 19] = [
         ("upstream", &argument.canaries),
         ("webhook", &argument.canaries),
         ("slack", &argument.canaries),
@@ -325,7 +321,6 @@ fn all_are_found(
         ("command line", name),
         ("child environment", name),
         ("directives events", &approval),
-        ("credentials", &["minted".to_owned()]),
         ("channels", &["chat".to_owned()]),
         ("live", &["event:".to_owned()]),
     ];

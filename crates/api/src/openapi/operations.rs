@@ -22,7 +22,7 @@ use placet_engine::{
     report::ReportView,
     submission::Submission,
     views::{
-        CredentialsView, RECORD_STATES, RearmRequest, RecordView, ResolutionRequest,
+        RECORD_STATES, RearmRequest, RecordView, ResolutionRequest,
         decisions::{CallOutcome, DecisionVerdict, DecisionView, DecisionsPage},
         status::{ReloadRequest, ReloadView, StatusView},
     },
@@ -145,18 +145,6 @@ pub(super) fn resolve_record(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("resolveRecord", "ledger", "Resolves an unknown outcome; for operators"))
         .request_body(Some(body::<ResolutionRequest>(docs)))
         .response("200", ok::<RecordView>(docs, "The record after the resolution"))
-}
-
-pub(super) fn show_credentials(docs: &mut SchemaGenerator) -> OperationBuilder {
-    start(
-        "showCredentials",
-        "credentials",
-        "Counts the credentials this node has obtained and cached; for operators",
-    )
-    .description(Some(
-        "Contains no credentials. To revoke tokens, create a directive: `POST /v1/directives` with `kind` `revocation`.",
-    ))
-    .response("200", ok::<CredentialsView>(docs, "The counts"))
 }
 
 pub(super) fn show_report(docs: &mut SchemaGenerator) -> OperationBuilder {

@@ -125,7 +125,6 @@ pub(crate) fn all() -> Vec<Route> {
         post("/v1/ledger/{id}/rearm", ledger::rearm, described::rearm_record),
         get("/v1/status", service::status, described::show_status),
         post("/v1/reload", service::reload, described::reload),
-        get("/v1/credentials", service::credentials, described::show_credentials),
         get("/v1/report", reports::show, described::show_report),
         get("/v1/decisions", reports::decisions, described::list_decisions),
         get("/v1/decisions/{id}", reports::decision, described::get_decision),

@@ -117,7 +117,6 @@ async fn answers_fit_their_schemas() {
         ("ben", "/v1/calls/{id}/timeline", &held.call),
         ("ben", "/v1/ledger", ""),
         ("ben", "/v1/ledger/{id}", &record),
-        ("ben", "/v1/credentials", ""),
         ("ben", "/v1/report", ""),
         ("ben", "/v1/decisions", ""),
         ("bot", "/v1/status", ""),

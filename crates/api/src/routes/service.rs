@@ -1,6 +1,6 @@
 //! What this service is, what the caller may use of it, what decides on this node, and what an error code means.
 //!
-//! Owns the routes; the engine determines who may reload and see the credentials. What is active names no tenant, so every verified caller
+//! Owns the routes; the engine determines who may reload. What is active names no tenant, so every verified caller
 //! may see it. The open routes reveal nothing that depends on the caller.
 
 use axum::{extract::State, response::Response};
@@ -30,11 +30,6 @@ pub(crate) async fn error_code(Id(code): Id<String>, _: NoQuery) -> Result<Respo
 /// `GET /v1/tools`: those that some circumstance could let the caller use.
 pub(crate) async fn tools(Plain { api, caller }: Plain) -> Response {
     answer::json(&ToolList { tools: api.engine.tools(&caller) })
-}
-
-/// `GET /v1/credentials`: what this node has minted and keeps, as numbers.
-pub(crate) async fn credentials(Plain { api, caller }: Plain) -> Result<Response, Failure> {
-    Ok(answer::json(&api.engine.credentials(&caller)?))
 }
 
 /// `GET /v1/status`.

@@ -113,8 +113,8 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
         }
         "showError" => ask("bot", "NOT_FOUND", None),
         "readInbox" | "listApprovals" | "listDirectives" | "followApprovals" | "listRecords"
-        | "showCredentials" | "showReport" | "listDecisions" | "listCheckpoints"
-        | "proveInclusion" | "proveConsistency" => ask("ben", "", None),
+        | "showReport" | "listDecisions" | "listCheckpoints" | "proveInclusion"
+        | "proveConsistency" => ask("ben", "", None),
         "listTools" | "listRuns" | "showStatus" | "getAuditKey" | "protectedResource"
         | "describe" | "about" => ask("bot", "", None),
         other => panic!("nobody says how `{other}` is asked"),
@@ -258,8 +258,8 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             // It is their own.
             "createDirective" => assert_eq!(reply.json()["by"], "zoe"),
             // They are about the process or the log as a whole, and name no tenant.
-            "showStatus" | "showCredentials" | "listCheckpoints" | "getAuditKey"
-            | "proveInclusion" | "proveConsistency" => {
+            "showStatus" | "listCheckpoints" | "getAuditKey" | "proveInclusion"
+            | "proveConsistency" => {
                 assert_eq!(reply.status, 200, "{operation}")
             }
             "reload" => assert_eq!(reply.refusal(), NO_FILES),

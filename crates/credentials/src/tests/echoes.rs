@@ -29,7 +29,7 @@ async fn is_refused(broker: &Broker, request: GrantRequest) {
     let problem = "the token is one that it was shown";
     let refused = broker.mint(request).await.map(|grant| grant.used());
     assert_eq!(refused, Err(BrokerError::AnswerRefused(problem)));
-    assert_eq!(broker.counts().kept, 0);
+    assert_eq!(broker.cached(), 0);
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ async fn sts_down_means_no_call_and_no_fallback() {
         let error = broker.mint(request()).await.unwrap_err();
         assert!(matches!(error, BrokerError::Unavailable(_)), "{act:?}: {error:?}");
         assert_eq!(service.seen().len(), 2, "{act:?}: once more, and not again");
-        assert_eq!(broker.counts().kept, 0);
+        assert_eq!(broker.cached(), 0);
         // An outage is not remembered: the next call asks again.
         drop(broker.mint(request()).await.unwrap_err());
         assert_eq!(service.seen().len(), 4, "{act:?}");

@@ -1,33 +1,17 @@
-//! What operators read of a running engine: its credentials, the number of revocations, and its report.
+//! What is asked of a running engine about revoked tokens, and its report.
 //!
-//! Owns the views. Mints nothing; revocations are entries of the approval service (`placet-approvals`).
+//! Owns neither: revocations are entries of the approval service (`placet-approvals`).
 
 use std::{future::Future, sync::Arc};
 
 use placet_approvals::refusals;
-use placet_credentials::CredentialCounts;
 use placet_identity::VerifiedCaller;
 use placet_types::error::Refusal;
 
 use super::Engine;
-use crate::{
-    report::{self, ReportRange, ReportView},
-    views::CredentialsView,
-};
+use crate::report::{self, ReportRange, ReportView};
 
 impl Engine {
-    /// What this node has minted and keeps, for operators: only counts.
-    ///
-    /// # Errors
-    /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else.
-    pub fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
-        self.must_be_operator(caller)?;
-        let counts = self.context.credentials.broker.counts();
-        let CredentialCounts { minted, reused, refused, kept, revoked } = counts;
-        let services = self.context.credentials.broker.services().map(str::to_owned).collect();
-        Ok(CredentialsView { services, minted, reused, refused, kept, revoked })
-    }
-
     /// How the calls of the tenant went in a range of time, for operators (TM-21).
     ///
     /// # Errors

@@ -5,7 +5,6 @@ pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod console;
-pub(crate) mod credentials;
 pub(crate) mod decisions;
 pub(crate) mod difference;
 pub(crate) mod directives;
