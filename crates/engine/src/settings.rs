@@ -8,14 +8,12 @@ use placet_ledger::keys::time_of;
 use placet_types::{
     clock::Timestamp,
     error::{ErrorCode, Refusal},
-    ids::{ChannelName, EnvironmentName, IdempotencyKey, TenantId},
+    ids::{ChannelName, IdempotencyKey, TenantId},
 };
 
 /// How the pipeline behaves.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The environment this process serves.
-    pub environment: EnvironmentName,
     /// Calls admitted at the same time, over all tenants; one more is `OVERLOADED`.
     pub calls_in_flight_max: usize,
     /// Calls admitted at the same time for one tenant.

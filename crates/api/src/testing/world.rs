@@ -194,7 +194,6 @@ impl World {
 
 fn settings() -> Settings {
     Settings {
-        environment: "dev".parse().unwrap(),
         calls_in_flight_max: 1_000,
         calls_in_flight_per_tenant_max: 1_000,
         held_per_agent_max: 1_000,

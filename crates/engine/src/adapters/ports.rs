@@ -49,6 +49,7 @@ const FAIR: Duration = Duration::from_secs(1);
 const COMPARED_IN: Duration = Duration::from_secs(10);
 
 /// What an adapter's supervisor is told.
+#[derive(Debug)]
 pub(crate) enum AdapterMessage {
     /// A call needs the connection.
     Connect,
@@ -62,19 +63,6 @@ pub(crate) enum AdapterMessage {
     Retire,
     /// Panic.
     Fault,
-}
-
-impl std::fmt::Debug for AdapterMessage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "Connect",
-            Self::Connected(..) => "Connected",
-            Self::Look => "Look",
-            Self::Looked(_) => "Looked",
-            Self::Retire => "Retire",
-            Self::Fault => "Fault",
-        })
-    }
 }
 
 /// Digests of the secrets in the environment of a child process.

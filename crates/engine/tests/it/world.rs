@@ -279,7 +279,6 @@ pub(crate) fn quick() -> LedgerSettings {
 
 fn settings(calls: usize, ledger: LedgerSettings) -> Settings {
     Settings {
-        environment: "dev".parse().unwrap(),
         calls_in_flight_max: calls,
         calls_in_flight_per_tenant_max: calls,
         held_per_agent_max: 100_000,
@@ -374,8 +373,8 @@ impl World {
             subscribe();
         }
         let settings = settings(calls, ledger);
-        let policies =
-            Snapshot::compile(&bundle, &contracts, &directory, &settings.environment, 0).unwrap();
+        let environment = "dev".parse().unwrap();
+        let policies = Snapshot::compile(&bundle, &contracts, &directory, &environment, 0).unwrap();
         let clock = Arc::new(StandingClock(Mutex::new(BEGINNING)));
         let key = DevKey::generate().unwrap();
         let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
@@ -394,7 +393,7 @@ impl World {
             bundle: Mutex::new(bundle),
             contracts: contracts.clone(),
             directory: Arc::clone(&directory),
-            environment: settings.environment.clone(),
+            environment,
             verifier: verifier.clone(),
             config,
         });

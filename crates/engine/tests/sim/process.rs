@@ -78,7 +78,7 @@ struct Fixed {
 static FIXED: LazyLock<Fixed> = LazyLock::new(|| {
     let (contract, directory) = (Arc::new(contract()), directory());
     let contracts = [Arc::clone(&contract)];
-    let environment = settings().environment;
+    let environment = "dev".parse().unwrap();
     let policies = Snapshot::compile(&bundle(), &contracts, &directory, &environment, 0).unwrap();
     Fixed {
         key: DevKey::generate().unwrap(),
@@ -225,7 +225,6 @@ impl Process {
 
 fn settings() -> Settings {
     Settings {
-        environment: "dev".parse().unwrap(),
         calls_in_flight_max: 1_000,
         calls_in_flight_per_tenant_max: 1_000,
         held_per_agent_max: 1_000_000,

@@ -423,7 +423,6 @@ impl Reading<'_> {
 
     fn settings(&self, file: &ConfigFile, ledger: &LedgerPlan) -> Settings {
         Settings {
-            environment: file.environment.clone(),
             calls_in_flight_max: narrow(file.limits.calls_in_flight_max.0),
             calls_in_flight_per_tenant_max: narrow(file.limits.calls_in_flight_per_tenant_max.0),
             held_per_agent_max: narrow(file.limits.held_per_agent_max.0),
