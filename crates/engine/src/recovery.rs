@@ -1,11 +1,11 @@
-//! Recovery: what happens to calls in flight in a process that has ended, at start and when a node dies.
+//! Recovery: what happens to calls in flight in a process that has ended, at start and when a node dies, and to those of this process
+//! that no task works on.
 //!
 //! Owns who takes over which calls, and the way back from a record to a call; [`crate::lifecycle::transitions`] says what is left to do
 //! about each (T7). Invariant: nothing is done about a dispatch before one survivor has taken over the duty for it.
 
 mod abandoned;
 pub(crate) mod asking;
-pub(crate) mod overdue;
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use placet_ledger::{
     approval::ApprovalRecord,
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
-    record::{Class, EffectRecord},
+    record::{Class, EffectRecord, EffectState},
     store::{EffectQuery, StoreError},
 };
 use placet_telemetry::trace::{CallFields, Stage, continue_span};
@@ -26,7 +26,7 @@ use crate::{
     context::Context,
     in_flight::ResumeGuard,
     lifecycle::transitions::{Orphaned, Recourse, step},
-    outcome::settlement_retry,
+    outcome::{recorded, settlement_retry},
     responder::{Callers, Responder},
     result::Subject,
 };
@@ -35,6 +35,8 @@ use crate::{
 const PAGE: usize = 1_000;
 /// How many are processed at a time: their commits go to disk together.
 const AT_A_TIME: usize = 256;
+/// How long after its deadline a dispatch may have no task before it counts as overdue, in milliseconds.
+const OVERDUE_MS: i64 = 2_000;
 
 /// What recovery did.
 #[derive(Debug, Default, Clone, Copy)]
@@ -124,6 +126,35 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
         take(&owner, record, recourse).await;
     });
     true
+}
+
+/// One search for dispatches that this process must settle and that no task holds any more, whatever became of their task: a commit that
+/// succeeded without its answer, a part of the engine that failed, a read that the ledger refused (I13). They are recovered by class.
+pub(crate) async fn find_overdue(context: &Arc<Context>) {
+    if context.node.is_ending() || context.node.health().is_ledger_lost() {
+        return;
+    }
+    let page = match context.rounds.overdue.next(&context.ledger, "dispatched", PAGE).await {
+        Ok(page) => page,
+        Err(error) => return context.node.noticed(&error.into()),
+    };
+    let overdue = page.into_iter().filter(|record| is_overdue(context, record));
+    let dropped = context.callers.in_flight.dropped(overdue);
+    if dropped.is_empty() {
+        return;
+    }
+    tracing::warn!(
+        calls = dropped.len(),
+        "calls under way that nobody was at work on are recovered"
+    );
+    recover(context, dropped).await;
+}
+
+/// Whether this process has to settle it, and it is overdue.
+fn is_overdue(context: &Context, record: &EffectRecord) -> bool {
+    let EffectState::Dispatched(attempt) = &record.state else { return false };
+    let over = attempt.deadline_at.plus_ms(OVERDUE_MS) < context.ledger.store().now();
+    over && recorded::is_ours(&context.ledger, record)
 }
 
 /// Does what is left to do about a call that was sent, and tells its waiters the result.

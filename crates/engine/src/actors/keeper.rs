@@ -13,7 +13,7 @@ use crate::{
     actors::tree::{Tree, injected_fault},
     context::Context,
     drift, fleet, rearm,
-    recovery::{asking, overdue},
+    recovery::{self, asking},
     report::scores,
     retention,
     settings::Settings,
@@ -135,7 +135,7 @@ pub(crate) fn chores(settings: &Settings) -> Vec<Chore> {
             Box::pin(async move { rearm::send_waiting(&context).await })
         }),
         chore(ledger.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
-            Box::pin(async move { overdue::look(&context).await })
+            Box::pin(async move { recovery::find_overdue(&context).await })
         }),
         chore(ledger.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
             Box::pin(async move { context.approvals.follow().await })

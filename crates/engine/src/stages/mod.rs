@@ -2,7 +2,6 @@
 //!
 //! In the order of a call: build, broker, gate, invoke, return.
 
-pub(crate) mod approach;
 pub(crate) mod broker;
 pub(crate) mod build;
 pub(crate) mod credential;
