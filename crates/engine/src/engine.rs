@@ -6,7 +6,6 @@ mod activation;
 pub(crate) mod assembly;
 mod authentication;
 mod batches;
-mod credentials;
 mod decisions;
 pub mod evidence;
 mod fault_injection;

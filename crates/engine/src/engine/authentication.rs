@@ -1,8 +1,8 @@
-//! Authentication: who calls, from the headers and the connection of a request.
+//! Authentication: who calls, from the headers and the connection of a request, and whether the tokens still count.
 //!
 //! Owns the reading of the two headers. The rules for tokens and certificates are in `placet-identity`.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{future::Future, net::IpAddr, sync::Arc, time::Duration};
 
 use placet_approvals::refusals;
 use placet_identity::{ClientCertificate, IdentityError, Presented, VerifiedCaller, VerifiedToken};
@@ -61,6 +61,29 @@ impl Engine {
     pub fn expires_in(&self, caller: &VerifiedCaller) -> Duration {
         let left = caller.expires_at().since_ms(self.context.ledger.store().now());
         Duration::from_millis(u64::try_from(left).unwrap_or(0))
+    }
+
+    /// Whether a token that the caller was verified by has been revoked since.
+    pub fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
+        self.context.credentials.broker.is_caller_revoked(caller)
+    }
+
+    /// Resolves when such a token is revoked, on any node, with the refusal for the caller.
+    pub fn revoked(
+        &self,
+        caller: Arc<VerifiedCaller>,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
+        // Subscribe before checking, so that no revocation in between is missed.
+        let mut further = self.context.revoking.subscribe();
+        let context = Arc::clone(&self.context);
+        async move {
+            while !context.credentials.broker.is_caller_revoked(&caller) {
+                if further.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+            refusals::revoked()
+        }
     }
 
     /// Whether a user's token that is presented alone was issued to a client with an agent's name.

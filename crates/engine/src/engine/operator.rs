@@ -1,4 +1,4 @@
-//! Operators: people who inspect the ledger and resolve unknown outcomes.
+//! Operators: people who inspect the ledger, the tools and how calls went, and resolve unknown outcomes.
 //!
 //! Owns who that is (people of the tenant in the operators' group) and what they may do. A resolution needs evidence in words and is
 //! kept with the operator's name.
@@ -24,6 +24,7 @@ use super::Engine;
 use crate::{
     outcome::{Outcomes, recorded::subject_of, resolve},
     rearm,
+    report::{self, ReportRange, ReportView},
     result::shown_args,
     tool_states::{self, ToolStateView},
     views::{RearmRequest, RearmView, RecordView, ResolutionRequest, ResolvedOutcome},
@@ -200,6 +201,19 @@ impl Engine {
     ) -> Result<Vec<ToolStateView>, Refusal> {
         self.must_be_operator(caller)?;
         Ok(tool_states::of(&self.context, caller.tenant()).await)
+    }
+
+    /// How the calls of the tenant went in a range of time, for operators (TM-21).
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`] for everybody else; [`Refusal`] for a range that is not usable, and when the audit chain cannot be read.
+    pub async fn report(
+        &self,
+        caller: &VerifiedCaller,
+        range: ReportRange,
+    ) -> Result<ReportView, Refusal> {
+        self.must_be_operator(caller)?;
+        report::of(&self.context, caller.tenant(), range).await
     }
 
     /// Refuses everyone but operators.
