@@ -56,11 +56,6 @@ pub enum What {
     Operator(OperatorAct),
     /// A node changed.
     Node(NodeEvent),
-    /// The clock of the database that the nodes share was set off against the machine's.
-    DatabaseClock {
-        /// By how much, in milliseconds.
-        by_ms: i64,
-    },
     /// An injector begins. Its kind, and whether it succeeded, is in the events that follow.
     Injecting,
     /// A fault was injected.

@@ -106,7 +106,6 @@ impl Report {
                 What::Run(_)
                 | What::VoteReply(_)
                 | What::Operator(_)
-                | What::DatabaseClock { .. }
                 | What::Injecting
                 | What::Phase(_)
                 | What::Probe(_) => {}

@@ -122,7 +122,7 @@ async fn database(shop: &mut Workshop, schedule: &Schedule) -> Result<Option<Str
         return Ok(None);
     }
     if shop.postgres.is_none() {
-        let server = Postgres::start_with_clock(&shop.machine).await?;
+        let server = Postgres::start(&shop.machine).await?;
         shop.postgres = Some(Arc::new(tokio::sync::Mutex::new(server)));
     }
     let postgres = shop.postgres.as_ref().context("there is no database")?;

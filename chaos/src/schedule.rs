@@ -100,15 +100,6 @@ pub(crate) enum Act {
         /// By how much, in seconds.
         by_s: i64,
     },
-    /// The clock of the database jumps, and back later (F10).
-    DatabaseClock {
-        /// By how much, in seconds.
-        by_s: i64,
-        /// How much later, in milliseconds.
-        ms: u64,
-        /// Whether the node is killed meanwhile, and starts with the moved clock.
-        kill: bool,
-    },
     /// System calls of the disk fail or take long (F11).
     Disk {
         /// Which call, and how.
@@ -163,7 +154,7 @@ impl Act {
             Self::KillDelayed { .. } => FaultKind::F16,
             Self::KillInRecovery { .. } => FaultKind::F5,
             Self::Pause { .. } => FaultKind::F9,
-            Self::Clock { .. } | Self::DatabaseClock { .. } => FaultKind::F10,
+            Self::Clock { .. } => FaultKind::F10,
             Self::Disk { .. } => FaultKind::F11,
             Self::Policy | Self::Credential { .. } => FaultKind::F15,
             Self::Window => FaultKind::F17,
@@ -285,7 +276,10 @@ const MAKERS: &[Maker] = &[
         let span = if frame.store == Store::Postgres { 2_000..11_000 } else { 300..3_000 };
         Act::Pause { ms: chance.within(span) }
     }),
-    (FaultKind::F10, clock),
+    (FaultKind::F10, |chance, _| {
+        let by = i64::try_from(chance.within(1..4 * 3_600)).unwrap_or(1);
+        Act::Clock { by_s: if chance.permille(500) { by } else { by.saturating_neg() } }
+    }),
     (FaultKind::F11, |chance, _| Act::Disk { at: disk(chance) }),
     (FaultKind::F15, |chance, _| Act::Credential { ms: chance.within(100..800) }),
     (FaultKind::F15, |_, _| Act::Policy),
@@ -305,22 +299,6 @@ const MAKERS: &[Maker] = &[
     // Later than a restart takes, and early enough for the call to take effect.
     (FaultKind::F16, |chance, _| Act::KillDelayed { ms: chance.within(1_000..1_800) }),
 ];
-
-/// A node's clock, or that of the shared database, on which the nodes rely rather than on their own.
-fn clock(chance: &mut Chance, frame: &Frame) -> Act {
-    // Rounds that move the database's clock can be judged less than others.
-    let is_shared = frame.store == Store::Postgres && chance.permille(330);
-    // On a database also for less than a lease, or an agreement, lasts.
-    let is_small = is_shared && chance.permille(400);
-    let by = chance.within(if is_small { 1..11 } else { 1..4 * 3_600 });
-    let by = i64::try_from(by).unwrap_or(1);
-    let by_s = if chance.permille(500) { by } else { by.saturating_neg() };
-    if is_shared {
-        Act::DatabaseClock { by_s, ms: chance.within(200..3_000), kill: chance.permille(500) }
-    } else {
-        Act::Clock { by_s }
-    }
-}
 
 fn in_recovery(chance: &mut Chance, frame: &Frame) -> At {
     const EMBEDDED: [&str; 9] = [

@@ -7,11 +7,10 @@ use anyhow::{Context as _, Result};
 use crate::schedule::Schedule;
 
 /// Each with its reason, in `seeds/README.md`.
-const KEPT: [(&str, &str); 5] = [
+const KEPT: [(&str, &str); 4] = [
     ("clock-and-window", include_str!("../seeds/clock-and-window.json")),
     ("erasure", include_str!("../seeds/erasure.json")),
     ("failover", include_str!("../seeds/failover.json")),
-    ("database-clock", include_str!("../seeds/database-clock.json")),
     ("not-found", include_str!("../seeds/not-found.json")),
 ];
 

@@ -273,13 +273,11 @@ fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &
     }
 }
 
-/// Every dispatch was permitted by the active policy; where the order of two logs is unknown, by a policy that some node had
-/// active.
+/// Every dispatch was permitted by the active policy; where the order of two logs is unknown, by the one before it.
 fn bundles(world: &World<'_>, findings: &mut Findings) {
     let mut active: Option<&str> = None;
     let (mut since, mut by) = (i64::MIN, "");
     let mut earlier: Option<&str> = None;
-    let known: BTreeSet<&str> = world.entries.iter().flat_map(|entry| activated(entry)).collect();
     for entry in &world.entries {
         for bundle in activated(entry) {
             if active != Some(bundle) {
@@ -296,8 +294,7 @@ fn bundles(world: &World<'_>, findings: &mut Findings) {
         for attempt in attempts
             .filter(|attempt| attempt.epoch == entry.epoch && attempt.owner == attempt.epoch)
         {
-            let was_known = world.database_moved() && known.contains(attempt.bundle.as_str());
-            if attempt.bundle == active || was_known {
+            if attempt.bundle == active {
                 continue;
             }
             // Two logs can write within one millisecond: then their order is not known.

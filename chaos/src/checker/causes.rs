@@ -142,7 +142,6 @@ fn effect_of(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
     if is(&[FaultKind::F8, FaultKind::F11]) {
         Some((Trouble::Halted, Some(node)))
     } else if is(&[FaultKind::F10]) {
-        // A moved database clock prevents nothing: no promise has an exception for it.
         Some((Trouble::Moved, Some(node)))
     } else {
         None

@@ -45,9 +45,6 @@ fn fences(world: &World<'_>, findings: &mut Findings) {
             Some((*epoch, *at_ms))
         })
         .collect();
-    if world.database_moved() {
-        return;
-    }
     for entry in &world.entries {
         if let Some(at_ms) = fenced.get(&entry.epoch).filter(|at_ms| entry.at_ms > **at_ms) {
             let why = format!(
@@ -106,10 +103,9 @@ fn owners(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findi
     }
 }
 
-/// Whether the database had recorded the end of an epoch by then; if its clock was moved, whether it ever did.
+/// Whether the database had recorded the end of an epoch by then.
 fn is_over(world: &World<'_>, epoch: u64, by_ms: i64) -> bool {
-    let in_time = |at_ms: i64| at_ms <= by_ms || world.database_moved();
     world.probes.iter().any(|probe| {
-        matches!(probe, Probe::Fenced { epoch: over, at_ms, .. } if *over == epoch && in_time(*at_ms))
+        matches!(probe, Probe::Fenced { epoch: over, at_ms, .. } if *over == epoch && *at_ms <= by_ms)
     })
 }

@@ -1,18 +1,12 @@
 //! I8 the other way round: no node is shut out that no fault affected.
 //!
-//! Owns who was shut out when. The database records it for the starts that it keeps; if its clock was moved, so that its times mean
-//! nothing, the node's own message counts. Not here: what may be a cause (`causes`).
+//! Owns who was shut out when: the database records it for the starts that it keeps. Not here: what may be a cause (`causes`).
 
 use super::{Findings, Invariant, causes::Causes, world::World};
-use crate::history::{node::NodeChange, probe::Probe};
-use placet_testkit::moment::Moment;
-
-/// The message of a node that finds itself shut out.
-const SAYS: &str = "this node was silent for too long, and another one took its work over";
+use crate::history::probe::Probe;
 
 pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
-    let shut_out = if world.database_moved() { said_by_nodes(world) } else { kept(world) };
-    for (node, at_us, who) in shut_out {
+    for (node, at_us, who) in kept(world) {
         if causes.is_untouched(node, at_us) {
             let why = format!("{who} was shut out, though nothing had struck it");
             findings.broken(Invariant::I8, format!("node {node}"), why, told(world, node));
@@ -38,17 +32,6 @@ fn kept(world: &World<'_>) -> Vec<ShutOut> {
         }
     }
     shut_out
-}
-
-/// Nodes that ended because they found themselves shut out.
-fn said_by_nodes(world: &World<'_>) -> Vec<ShutOut> {
-    let says = |(at, node, change): &(Moment, u32, &NodeChange)| {
-        let NodeChange::Exited { why, .. } = change else { return None };
-        // The end itself does not count as its own cause.
-        let before_us = at.us.saturating_sub(1);
-        why.contains(SAYS).then(|| (*node, before_us, format!("a start of node {node}")))
-    };
-    world.changes.iter().filter_map(says).collect()
 }
 
 /// The changes of the node, in order.

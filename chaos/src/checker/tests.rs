@@ -1,7 +1,6 @@
 //! The checker on handmade histories: a good one is clean, and every doctored one is caught for the right reason.
 
 mod answers;
-mod clocks;
 mod effects;
 mod ends;
 mod faults;

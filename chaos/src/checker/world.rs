@@ -43,10 +43,8 @@ pub(super) struct World<'a> {
     pub(super) by_token: BTreeMap<&'a str, Vec<Effect<'a>>>,
     /// The key that each token belongs to, according to the ledger.
     pub(super) owners: BTreeMap<&'a str, KeyId>,
-    /// Entries of all logs, each log in its order, and the logs by time, or by revisions where that was moved.
+    /// Entries of all logs, each log in its order, and the logs by time.
     pub(super) entries: Vec<&'a JournalEntry>,
-    /// The position of each entry, by log and number.
-    places: HashMap<(&'a str, u64), usize>,
     pub(super) votes: Vec<Voted<'a>>,
     pub(super) operators: Vec<&'a OperatorAct>,
     pub(super) grants: Vec<&'a GrantAsked>,
@@ -58,10 +56,8 @@ pub(super) struct World<'a> {
     pub(super) injecting: Vec<Moment>,
     pub(super) quiet: Option<Moment>,
     pub(super) ended: bool,
-    /// Whether some node's clock, or the database's, was not the machine's.
+    /// Whether some node's clock was not the machine's.
     pub(super) clock_shifted: bool,
-    /// Whether the database's clock did.
-    database_moved: bool,
     /// The machine's two clocks at the beginning.
     began: Option<Moment>,
     running: BTreeSet<u32>,
@@ -121,9 +117,6 @@ impl<'a> World<'a> {
                     self.changes.push((event.at, node.node, &node.change));
                     self.take_node(node.node, &node.change);
                 }
-                What::DatabaseClock { .. } => {
-                    (self.clock_shifted, self.database_moved) = (true, true);
-                }
                 What::Injecting => self.injecting.push(event.at),
                 What::Fault(fault) => self.faults.push((event.at, fault)),
                 What::Probe(probe) => self.probes.push(probe),
@@ -156,11 +149,6 @@ impl<'a> World<'a> {
             .filter_map(|probe| if let Probe::Entry(entry) = probe { Some(&**entry) } else { None })
             .collect();
         order::by_time(&mut self.entries);
-        if self.database_moved {
-            order::by_revisions(&mut self.entries);
-        }
-        let places = self.entries.iter().zip(0..);
-        self.places = places.map(|(entry, at)| ((entry.log.as_str(), entry.seq), at)).collect();
         let mut ids: HashMap<&'a str, KeyId> = HashMap::new();
         for entry in &self.entries {
             for change in &entry.changes {
@@ -184,7 +172,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        for story in self.keys.values_mut().filter(|_| !self.database_moved) {
+        for story in self.keys.values_mut() {
             order::at_one_moment(&mut story.written);
         }
     }
@@ -272,23 +260,9 @@ impl<'a> World<'a> {
         !self.clock_shifted
     }
 
-    /// Whether the clock of the database was moved. Then times of two logs cannot be compared, nor the database's own times with
-    /// those of its nodes, which continue from the latest time that they know.
-    pub(super) const fn database_moved(&self) -> bool {
-        self.database_moved
-    }
-
     /// Whether an entry was written before another one, or is the same.
     pub(super) fn is_before(&self, entry: &JournalEntry, other: &JournalEntry) -> bool {
-        let place =
-            |entry: &JournalEntry| self.places.get(&(entry.log.as_str(), entry.seq)).copied();
-        if entry.log == other.log {
-            entry.seq <= other.seq
-        } else if self.database_moved {
-            place(entry) <= place(other)
-        } else {
-            entry.at_ms <= other.at_ms
-        }
+        if entry.log == other.log { entry.seq <= other.seq } else { entry.at_ms <= other.at_ms }
     }
 
     /// The machine's moment for a wall-clock time, in microseconds.

@@ -1,16 +1,15 @@
-//! Faults of the database (F20): backends ended, connections lost at COMMIT, failover, locks, hardly any connections; and its clock (F10).
+//! Faults of the database (F20): backends ended, connections lost at COMMIT, failover, locks, hardly any connections.
 //!
 //! Owns that each counts only by what the server or the proxy in front of it reports.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use placet_chaos::history::{What, fault::FaultKind};
+use anyhow::Result;
+use placet_chaos::history::fault::FaultKind;
 use placet_testkit::postgres::{Postgres, ROLE, proxy::Cut};
 use tokio::time::{Instant, sleep};
 
 use super::Injector;
-use crate::node::Node;
 
 /// For how long the ends of nodes are explained by their database.
 const AFTERMATH: Duration = Duration::from_secs(30);
@@ -107,53 +106,6 @@ impl Injector {
             self.happened(format!("{refused} connections refused in {ms} ms"));
         }
         Ok(())
-    }
-
-    /// The clock of the database jumps, and later back; if a node is named, it is killed and restarted in between. No node
-    /// may end because of it.
-    pub(super) async fn database_clock(
-        &self,
-        killed: Option<&Node>,
-        by_s: i64,
-        ms: u64,
-    ) -> Result<()> {
-        let Some(postgres) = self.database() else { return Ok(()) };
-        if !postgres.lock().await.has_clock() {
-            return Ok(());
-        }
-        let by_ms = by_s.saturating_mul(1_000);
-        let began = Instant::now();
-        let there = self.shift_database(0, by_ms).await;
-        let meanwhile = match (&there, killed) {
-            (Ok(_), Some(node)) => self.kill_and_start(node).await,
-            (Ok(_), None) | (Err(_), _) => Ok(()),
-        };
-        sleep(Duration::from_millis(ms).saturating_sub(began.elapsed())).await;
-        // Whatever failed, the following steps need the machine's clock.
-        let back = self.shift_database(by_ms, 0).await;
-        meanwhile?;
-        if there? && back? {
-            let detail =
-                format!("the database's clock was off by {by_s} s for {:?}", began.elapsed());
-            self.cluster.scene.injected(FaultKind::F10, None, detail);
-        }
-        Ok(())
-    }
-
-    /// Moves the clock; whether the server was seen to show it.
-    async fn shift_database(&self, from_ms: i64, to_ms: i64) -> Result<bool> {
-        let Some(postgres) = self.database() else { return Ok(false) };
-        let postgres = postgres.lock().await;
-        let before = postgres.read_clock().await;
-        // Recorded before the move, so that everything with the new time is recorded later.
-        self.cluster.scene.recorder.record(What::DatabaseClock { by_ms: to_ms });
-        postgres.move_clock(to_ms)?;
-        let by_ms = to_ms.saturating_sub(from_ms);
-        let jumped = postgres.read_clock().await?.jumped_by(&before?, by_ms);
-        if jumped == Some(false) {
-            bail!("the database's clock does not jump by {by_ms} ms");
-        }
-        Ok(jumped == Some(true))
     }
 
     /// The database that the nodes share.

@@ -61,9 +61,6 @@ impl Injector {
             Act::KillInRecovery { at } => self.kill_in_recovery(&node, at).await,
             Act::Pause { ms } => self.pause(&node, *ms).await,
             Act::Clock { by_s } => self.clock(&node, *by_s).await,
-            Act::DatabaseClock { by_s, ms, kill } => {
-                self.database_clock((*kill).then_some(&*node), *by_s, *ms).await
-            }
             Act::Stop => self.stop(&node).await,
             Act::Window => self.window(&node, chance).await,
             Act::Disk { at } => self.disk(&node, at).await,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use placet_chaos::history::fault::FaultKind;
 
-use super::{Act, Frame, Schedule, Store, applies, draw, faults_of};
+use super::{Frame, Schedule, Store, applies, draw, faults_of};
 
 fn frame(store: Store) -> Frame {
     let faults = FaultKind::ALL.iter().copied().collect();
@@ -37,30 +37,6 @@ fn the_seeds_of_a_store_reach_every_fault_that_applies_to_it_and_no_other() {
             FaultKind::ALL.iter().copied().filter(|fault| applies(*fault, store)).collect();
         assert_eq!(reached, wanted, "{store:?}");
     }
-}
-
-#[test]
-fn a_databases_clock_jumps_far_and_near_in_both_directions_and_only_where_there_is_one() {
-    let drawn = |store: Store| {
-        let steps = (0..4_000).flat_map(move |seed| draw(seed, &frame(store)).steps);
-        steps.filter_map(|step| {
-            if let Act::DatabaseClock { by_s, .. } = step.act { Some(by_s) } else { None }
-        })
-    };
-    assert_eq!(drawn(Store::Embedded).count(), 0);
-    for wanted in [1..11, -10..0, 3_600..14_400, -14_399..-3_599] {
-        assert!(drawn(Store::Postgres).any(|by_s| wanted.contains(&by_s)), "{wanted:?}");
-    }
-}
-
-#[test]
-fn of_the_clocks_that_jump_on_a_shared_ledger_about_a_third_are_the_databases() {
-    let (mut own, mut shared) = (0, 0);
-    for step in (0..10_000).flat_map(|seed| draw(seed, &frame(Store::Postgres)).steps) {
-        own += i32::from(matches!(step.act, Act::Clock { .. }));
-        shared += i32::from(matches!(step.act, Act::DatabaseClock { .. }));
-    }
-    assert!(shared * 4 > own + shared && shared * 5 < (own + shared) * 2, "{own}, {shared}");
 }
 
 #[test]

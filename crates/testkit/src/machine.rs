@@ -1,4 +1,4 @@
-//! What this machine has that faults need: strace, setpriv, libfaketime, a compiler, PostgreSQL.
+//! What this machine has that faults need: strace, setpriv, libfaketime, PostgreSQL.
 //!
 //! Owns the search, done once at the start. Does not use any of it.
 
@@ -18,8 +18,6 @@ pub struct Machine {
     pub setpriv: Option<PathBuf>,
     /// The library that shows a program another time.
     pub faketime: Option<PathBuf>,
-    /// Compiles the library that shows a database server another time.
-    pub compiler: Option<PathBuf>,
     /// The folder with `initdb` and `postgres`.
     pub postgres: Option<PathBuf>,
     /// Whom the database server runs as when we are root, which it refuses to be: user and group.
@@ -35,7 +33,6 @@ impl Machine {
             can_attach: can_attach(),
             setpriv: found("setpriv"),
             faketime: faketime(),
-            compiler: found("cc"),
             postgres: postgres(),
             unprivileged: root.then(unprivileged).flatten(),
         }

@@ -1,10 +1,9 @@
 //! A temporary PostgreSQL cluster: a primary, and where it is asked for a synchronous streaming replica.
 //!
 //! Owns the servers' folders, their start, promotion and end, and the questions asked of them. Does not own the way the nodes
-//! reach them: that is [`proxy`], whose address stays while servers change; nor how their clock is moved: that is [`clock`].
+//! reach them: that is [`proxy`], whose address stays while servers change.
 //! Invariants: loopback only; everything that is started ends with us; no server runs as root.
 
-pub mod clock;
 pub mod proxy;
 
 use std::{
@@ -24,8 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{machine::Machine, moment::Moment, port::free_port};
-use clock::{Reading, ServerClock};
+use crate::{machine::Machine, port::free_port};
 use proxy::Proxy;
 
 /// The role that owns the servers.
@@ -36,10 +34,6 @@ pub const ROLE: &str = "placet";
 const TOOL: Duration = Duration::from_secs(180);
 /// How long a server may take to answer.
 const UP: Duration = Duration::from_secs(120);
-/// How often the clock is read at most for one reading that says when it was.
-const READINGS_MAX: usize = 4;
-/// A reading that took no longer than this says it well enough, in milliseconds.
-const READ_MS: u64 = 150;
 
 /// The running cluster.
 #[derive(Debug)]
@@ -53,7 +47,6 @@ pub struct Postgres {
     databases: u32,
     replicas: u32,
     proxy: Proxy,
-    clock: Option<ServerClock>,
 }
 
 /// One server.
@@ -70,18 +63,6 @@ impl Postgres {
     /// # Errors
     /// What was asked for could not be had.
     pub async fn start(machine: &Machine) -> Result<Self> {
-        Self::start_on(machine, None).await
-    }
-
-    /// The same, with servers whose clock can be moved, where this machine has a compiler.
-    ///
-    /// # Errors
-    /// What was asked for could not be had.
-    pub async fn start_with_clock(machine: &Machine) -> Result<Self> {
-        Self::start_on(machine, machine.compiler.as_deref()).await
-    }
-
-    async fn start_on(machine: &Machine, compiler: Option<&Path>) -> Result<Self> {
         let bin = machine.postgres.clone().context("PostgreSQL is not installed")?;
         let folder = tempfile::Builder::new().prefix("placet-chaos-pg-").tempdir()?;
         let user = machine.unprivileged;
@@ -91,10 +72,6 @@ impl Postgres {
         }
         let setpriv = machine.setpriv.clone();
         let proxy = Proxy::start().await?;
-        let clock = match compiler {
-            Some(compiler) => Some(ServerClock::make(compiler, folder.path()).await?),
-            None => None,
-        };
         let mut cluster = Self {
             bin,
             setpriv,
@@ -105,7 +82,6 @@ impl Postgres {
             databases: 0,
             replicas: 0,
             proxy,
-            clock,
         };
         let data = cluster.folder.path().join("primary");
         let arguments =
@@ -125,8 +101,6 @@ impl Postgres {
     /// What was asked for could not be had.
     pub async fn fresh_database(&mut self) -> Result<String> {
         self.databases = self.databases.saturating_add(1);
-        // A round that broke off has left it where it was.
-        self.move_clock(0)?;
         let name = self.database();
         self.ask(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT -1")).await?;
         self.ask(&format!("CREATE DATABASE {name} OWNER {ROLE}")).await?;
@@ -283,40 +257,6 @@ impl Postgres {
         Ok(self.tool("psql", &arguments).await?.trim().to_owned())
     }
 
-    /// Whether the servers have a clock that can be moved.
-    pub const fn has_clock(&self) -> bool {
-        self.clock.is_some()
-    }
-
-    /// Sets the clock of all servers off against the machine's, by so many milliseconds.
-    ///
-    /// # Errors
-    /// What was asked for could not be had.
-    pub fn move_clock(&self, by_ms: i64) -> Result<()> {
-        self.clock.as_ref().map_or(Ok(()), |clock| clock.set(by_ms))
-    }
-
-    /// Reads the clock of the primary: the one reading of several that says best when it was.
-    ///
-    /// # Errors
-    /// What was asked for could not be had.
-    pub async fn read_clock(&self) -> Result<Reading> {
-        const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-        let mut best: Option<Reading> = None;
-        for _ in 0..READINGS_MAX {
-            let asked = Moment::now();
-            let ms = self.ask(NOW).await?.parse().context("the server has no time")?;
-            let reading = Reading { ms, asked, answered: Moment::now() };
-            if best.is_none_or(|best| reading.doubt_ms() < best.doubt_ms()) {
-                best = Some(reading);
-            }
-            if reading.doubt_ms() <= READ_MS {
-                break;
-            }
-        }
-        best.context("nobody read the clock")
-    }
-
     /// How often the server has logged a text.
     pub fn logged(&self, text: &str) -> usize {
         let Some(primary) = &self.primary else { return 0 };
@@ -328,7 +268,6 @@ impl Postgres {
         let port = free_port()?;
         let log = fs::File::create(log_of(&data)).context("no log can be made")?;
         let mut command = self.command("postgres");
-        command.envs(self.clock.iter().flat_map(ServerClock::variables));
         command.args(["-D", text(&data)?, "-p", &port.to_string()]);
         for setting in [
             "listen_addresses=127.0.0.1",

@@ -11,19 +11,12 @@ use crate::{
     },
 };
 
-/// The message of a node that found itself shut out.
-const WHY: &str = "placet: the engine cannot go on\n  why: this node was silent for too long, and another one took its work over\n";
-
 fn of_node(node: u32, change: NodeChange) -> What {
     What::Node(NodeEvent { node, change })
 }
 
 fn of_fault(kind: FaultKind, node: Option<u32>) -> What {
     What::Fault(FaultEvent { kind, node, detail: "here".to_owned() })
-}
-
-fn exited() -> NodeChange {
-    NodeChange::Exited { code: Some(1), why: WHY.to_owned() }
 }
 
 /// Start 7 of node 1 is shut out now, by start 8 of this node.
@@ -116,30 +109,4 @@ fn i8_who_takes_over_from_its_own_start_before_shuts_nobody_out() {
         script.probe(Probe::Epoch { epoch: 7, node: 1 });
         script.probe(Probe::Fenced { epoch: 7, at_ms, by: None });
     });
-}
-
-#[test]
-fn i8_where_the_databases_clock_was_moved_the_node_says_when_it_was_shut_out() {
-    let moved = |struck: Option<What>, wait_ms: u64, exited: NodeChange| {
-        let mut script = super::good();
-        script.say(What::DatabaseClock { by_ms: 3_600_000 });
-        script.say(What::DatabaseClock { by_ms: 0 });
-        script.say(of_fault(FaultKind::F10, None));
-        struck.into_iter().for_each(|struck| script.say(struck));
-        script.wait(wait_ms);
-        // Times from the database count for nothing then.
-        shut_out(&mut script);
-        script.say(of_node(1, exited));
-        judged(&script).of(Invariant::I8).map(|one| one.why.clone()).collect::<Vec<_>>()
-    };
-    // A jump of that clock is not a cause, however recent.
-    for wait_ms in [1_000, 60_000] {
-        let why = moved(None, wait_ms, exited());
-        assert!(why.len() == 1 && why[0].contains("a start of node 1"), "{why:?}");
-    }
-    let outage = || Some(of_fault(FaultKind::F20, None));
-    assert_eq!(moved(outage(), 1_000, exited()), [""; 0]);
-    assert_eq!(moved(outage(), 60_000, exited()).len(), 1);
-    let other = NodeChange::Exited { code: Some(1), why: "the disk is full".to_owned() };
-    assert_eq!(moved(None, 60_000, other), [""; 0]);
 }
