@@ -11,10 +11,8 @@ use crate::history::{
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     chains(world, findings);
     checks(world, findings);
-    if world.has_log() {
-        listings(world, findings);
-        approvals(world, findings);
-    }
+    listings(world, findings);
+    approvals(world, findings);
     listings_agree(world, findings);
     secrets(world, findings);
 }

@@ -29,15 +29,10 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     for (id, story) in &world.keys {
         sent_again(id, story, findings);
         repeated_late(world, id, story, findings);
-        if world.has_log() {
-            // Without the log the arms are not known.
-            tokens_of_a_key(id, story, findings);
-            intents(world, id, story, findings);
-        }
+        tokens_of_a_key(id, story, findings);
+        intents(world, id, story, findings);
     }
-    if world.has_log() {
-        strangers(world, findings);
-    }
+    strangers(world, findings);
 }
 
 fn tale(world: &World<'_>, token: &str) -> Vec<String> {

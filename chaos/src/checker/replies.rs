@@ -7,10 +7,7 @@ use super::{
     story::{KeyId, Op, Story, short},
     world::World,
 };
-use crate::history::{
-    probe::Probe,
-    request::{Answer, Protocol, Reply, Why},
-};
+use crate::history::request::{Answer, Protocol, Reply, Why};
 use placet_testkit::moment::Moment;
 
 /// How much later than an answer the entry it depends on may be dated: clocks are read in milliseconds.
@@ -19,16 +16,13 @@ const CLOCK_MS: i64 = 20;
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     for (id, story) in &world.keys {
         lost_for_clients(id, story, findings);
-        if world.has_log() {
-            lost_in_the_log(id, story, findings);
-            invisible(world, id, story, findings);
-        }
+        lost_in_the_log(id, story, findings);
+        invisible(world, id, story, findings);
         unstable(id, story, findings);
         of_others(world, id, story, findings);
     }
-    lost_in_listings(world, findings);
     calls_of_others(world, findings);
-    if world.has_log() && world.run.is_some_and(|run| run.store == "embedded") {
+    if world.run.is_some_and(|run| run.store == "embedded") {
         reads_are_recorded(world, findings);
     }
 }
@@ -99,30 +93,6 @@ fn lost_in_the_log(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     if results.len() > 1 {
         let why = format!("the log has {} different results", results.len());
         findings.broken(Invariant::I3, id, why, story.told());
-    }
-}
-
-/// I3 in the listings at the end.
-fn lost_in_listings(world: &World<'_>, findings: &mut Findings) {
-    let mut rows: BTreeMap<&str, &str> = BTreeMap::new();
-    for probe in &world.probes {
-        if let Probe::Records { records, .. } = probe {
-            rows.extend(records.iter().map(|row| (row.call_id.as_str(), row.state.as_str())));
-        }
-    }
-    for (id, op, _, reply) in world.replies() {
-        let state = reply.call_id.as_deref().and_then(|call| rows.get(call));
-        let (Answer::Succeeded, Some(state)) = (reply.answer, state) else {
-            continue;
-        };
-        if !matches!(*state, "succeeded" | "tombstone") {
-            let why = format!(
-                "request {} was told that it is done; in the end it is listed as {state}",
-                op.sent.request
-            );
-            let told = world.keys.get(id).map(Story::told).unwrap_or_default();
-            findings.broken(Invariant::I3, id, why, told);
-        }
     }
 }
 

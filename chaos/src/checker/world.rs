@@ -250,11 +250,6 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Whether the ledger's log is known.
-    pub(super) fn has_log(&self) -> bool {
-        !self.entries.is_empty()
-    }
-
     /// Whether the ledger's clock can be compared with the machine's.
     pub(super) const fn clocks_agree(&self) -> bool {
         !self.clock_shifted
@@ -295,14 +290,14 @@ impl<'a> World<'a> {
             &[I::I13],
         );
         needs(
-            self.has_log(),
+            !self.entries.is_empty(),
             "the ledger's log was not exported",
-            &[I::I2, I::I6, I::I7, I::I8, I::I9, I::I10],
+            &[I::I2, I::I3, I::I6, I::I7, I::I8, I::I9, I::I10],
         );
         needs(
             has(|probe| matches!(probe, Probe::Records { .. })),
             "the records were not listed",
-            &[I::I3, I::I11],
+            &[I::I11, I::I14],
         );
         needs(
             has(|probe| matches!(probe, Probe::Budget { .. })),

@@ -8,6 +8,7 @@ use crate::{
     checker::Invariant,
     history::{
         Event, What,
+        journal::{RecordChange, RecordImage},
         node::NodeChange,
         probe::{Probe, RecordRow},
         request::{Answer, Loss, Lost, Why},
@@ -44,13 +45,26 @@ fn i11_a_record_that_nobody_asked_for_is_caught() {
 
 #[test]
 fn i11_a_key_has_one_record() {
-    caught(Invariant::I11, |script| {
+    let why = caught(Invariant::I11, |script| {
+        script.each_entry(|entry| {
+            let twin = |change: &RecordChange| match change {
+                RecordChange::Put(image) if image.record_id == "rec_scribe_put" => {
+                    let record_id = "rec_twin".to_owned();
+                    Some(RecordChange::Put(Box::new(RecordImage { record_id, ..*image.clone() })))
+                }
+                _ => None,
+            };
+            let twins: Vec<RecordChange> = entry.changes.iter().filter_map(twin).collect();
+            entry.changes.extend(twins);
+        });
         rows(script, |records| {
-            let mut more = records[0].clone();
+            let is_put = |row: &&RecordRow| row.record_id == "rec_scribe_put";
+            let mut more = records.iter().find(is_put).unwrap().clone();
             more.record_id = "rec_twin".to_owned();
             records.push(more);
         });
     });
+    assert!(why.iter().any(|why| why.contains("2 records")), "{why:?}");
 }
 
 #[test]
