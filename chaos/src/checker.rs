@@ -29,7 +29,8 @@ mod world;
 
 use causes::Causes;
 pub use story::KeyId;
-use world::World;
+pub(crate) use story::{End, Op, Story};
+pub(crate) use world::World;
 
 macro_rules! invariants {
     ($($name:ident = $short:literal, $title:literal;)*) => {

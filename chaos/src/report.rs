@@ -4,21 +4,14 @@
 //! and nothing else was found.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
 
-use placet_testkit::moment::Moment;
-
 use crate::{
-    checker::{Invariant, KeyId, Verdict, Violation},
-    history::{
-        Event, What,
-        fault::FaultKind,
-        node::NodeChange,
-        request::{Answer, Reply, Sent, Why},
-    },
-    witness::log::{Line, Seen},
+    checker::{End, Invariant, Op, Story, Verdict, Violation, World},
+    history::{Event, fault::FaultKind, node::NodeChange, request::Answer},
+    witness::log::Line,
 };
 
 /// How many violations are shown in full.
@@ -57,19 +50,6 @@ pub struct Report {
     findings: Vec<String>,
 }
 
-/// When a request was sent, and which.
-type SentAt<'a> = (Moment, &'a Sent);
-
-/// The results for one key.
-#[derive(Debug, Default)]
-struct Key<'a> {
-    /// The first success: its arguments and its digest.
-    done: Option<(Moment, &'a str, &'a str)>,
-    /// Effects by token: another token is another arm, which operators requested.
-    effects: BTreeMap<&'a str, u64>,
-    unknown: bool,
-}
-
 impl Report {
     /// Adds a round.
     pub fn take(&mut self, events: &[Event], witness: &[Line], verdict: &Verdict) {
@@ -77,45 +57,20 @@ impl Report {
         if let (Some(first), Some(last)) = (events.first(), events.last()) {
             self.lasted_ms = self.lasted_ms.saturating_add(last.at.ms_since(first.at));
         }
-        let mut sent: HashMap<u64, SentAt<'_>> = HashMap::new();
-        let mut keys: BTreeMap<KeyId, Key<'_>> = BTreeMap::new();
-        for event in events {
-            match &event.what {
-                What::Sent(one) => {
-                    self.asked(one);
-                    sent.insert(one.request, (event.at, one));
-                    if let Some(id) = KeyId::of(one) {
-                        keys.entry(id).or_default();
-                    }
-                }
-                What::Reply(reply) => {
-                    let Some((at, one)) = sent.get(&reply.request) else { continue };
-                    self.latency.push(event.at.ms_since(*at));
-                    if let Some(key) = KeyId::of(one).and_then(|id| keys.get_mut(&id)) {
-                        learn(key, event.at, one, reply);
-                    }
-                }
-                What::Lost(_) => self.count("unanswered", 1),
-                What::VoteSent(_) => self.count("votes", 1),
-                What::GrantAsked(_) => self.count("grants", 1),
-                What::Node(node) => self.became(&node.change),
-                What::Fault(fault) => {
-                    let count = self.faults.entry(fault.kind).or_default();
-                    *count = count.saturating_add(1);
-                }
-                What::Run(_)
-                | What::VoteReply(_)
-                | What::Operator(_)
-                | What::Injecting
-                | What::Phase(_)
-                | What::Probe(_) => {}
-            }
+        let world = World::of(events, witness);
+        let requested = world.keys.values().flat_map(|story| &story.ops);
+        requested.chain(&world.reads).for_each(|op| self.request(op));
+        self.count("votes", world.votes.len());
+        self.count("grants", world.grants.len());
+        world.changes.iter().for_each(|(_, _, change)| self.became(change));
+        for (_, fault) in &world.faults {
+            let count = self.faults.entry(fault.kind).or_default();
+            *count = count.saturating_add(1);
         }
-        self.effects(&mut keys, witness);
-        self.count("keys", keys.len());
-        self.count("acknowledged", keys.values().filter(|key| key.done.is_some()).count());
-        self.count("unknown keys", keys.values().filter(|key| key.unknown).count());
-        self.replays(events, &sent, &keys);
+        self.count("effects", world.by_token.values().map(Vec::len).sum());
+        for story in world.keys.values().filter(|story| !story.ops.is_empty()) {
+            self.key(&world, story);
+        }
         for violation in &verdict.violations {
             let count = self.broken.entry(violation.invariant).or_default();
             *count = count.saturating_add(1);
@@ -139,10 +94,15 @@ impl Report {
         self.counts.get(what).copied().unwrap_or_default()
     }
 
-    fn asked(&mut self, sent: &Sent) {
-        if sent.why != Why::Poll {
+    fn request(&mut self, op: &Op<'_>) {
+        if op.is_call() {
             self.count("calls", 1);
-            self.count("duplicates", usize::from(sent.why.is_duplicate()));
+            self.count("duplicates", usize::from(op.sent.why.is_duplicate()));
+        }
+        match op.end {
+            Some((at, End::Reply(_))) => self.latency.push(at.ms_since(op.at)),
+            Some((_, End::Lost(_))) => self.count("unanswered", 1),
+            None => {}
         }
     }
 
@@ -161,48 +121,30 @@ impl Report {
         }
     }
 
-    /// Counts effects; their key is found by the caller's key if only one principal uses it.
-    fn effects<'a>(&mut self, keys: &mut BTreeMap<KeyId, Key<'a>>, witness: &'a [Line]) {
-        let mut owners: HashMap<(String, String), Option<KeyId>> = HashMap::new();
-        for id in keys.keys() {
-            let tool = id.capability.rsplit('/').next().unwrap_or_default().to_owned();
-            let owner = owners.entry((tool, id.key.clone()));
-            owner.and_modify(|known| *known = None).or_insert_with(|| Some(id.clone()));
-        }
-        for line in witness {
-            let Seen::Effect { arrival, .. } = &line.what else { continue };
-            self.count("effects", 1);
-            let owner = owners.get(&(arrival.tool.clone(), arrival.key.clone())).cloned();
-            if let Some(key) = owner.flatten().and_then(|id| keys.get_mut(&id)) {
-                let count = key.effects.entry(&arrival.token).or_default();
-                *count = count.saturating_add(1);
-            }
-        }
-    }
-
-    /// How duplicates were answered that were sent after a success was acknowledged (TM-21).
-    fn replays(
-        &mut self,
-        events: &[Event],
-        sent: &HashMap<u64, SentAt<'_>>,
-        keys: &BTreeMap<KeyId, Key<'_>>,
-    ) {
-        for event in events {
-            let What::Reply(reply) = &event.what else { continue };
-            let duplicates = sent.get(&reply.request).filter(|(_, one)| one.why.is_duplicate());
-            let Some((at, one)) = duplicates else { continue };
-            let Some(key) = KeyId::of(one).and_then(|id| keys.get(&id)) else { continue };
-            let Some((since, args, digest)) = key.done else { continue };
+    /// How a key ended, and how duplicates were answered that were sent after a success was acknowledged (TM-21).
+    fn key(&mut self, world: &World<'_>, story: &Story<'_>) {
+        self.count("keys", 1);
+        let is_unknown = story.ops.iter().any(|op| op.answer() == Some(Answer::Unknown));
+        self.count("unknown keys", usize::from(is_unknown));
+        let Some((done, since)) = story.first_success() else { return };
+        self.count("acknowledged", 1);
+        let digest = |op: &Op<'_>| op.success().map(|(_, result)| result.digest.clone());
+        // Another token is another arm, which operators requested.
+        let is_single = story.effects.iter().all(|effect| {
+            world.by_token.get(effect.arrival.token.as_str()).is_none_or(|all| all.len() <= 1)
+        });
+        for op in story.ops.iter().filter(|op| op.sent.why.is_duplicate() && op.at > since) {
+            let Some((_, reply)) = op.reply() else { continue };
             // Refusals that are about the moment, and not about the call, say nothing about replays.
-            if *at <= since || matches!(reply.answer, Answer::Refused | Answer::Expired) {
+            if matches!(reply.answer, Answer::Refused | Answer::Expired) {
                 continue;
             }
             self.count("replays judged", 1);
-            let same = reply.result.as_ref().is_some_and(|result| result.digest == digest);
-            let is_single = key.effects.values().all(|effects| *effects <= 1);
-            let replayed = reply.answer == Answer::Succeeded && reply.replayed && same && is_single;
-            let refused = reply.answer == Answer::Conflict;
-            let is_correct = if one.args == args { replayed } else { refused };
+            let is_correct = if op.sent.args == done.sent.args {
+                reply.replayed && digest(op) == digest(done) && is_single
+            } else {
+                reply.answer == Answer::Conflict
+            };
             self.count("replays correct", usize::from(is_correct));
         }
     }
@@ -261,13 +203,6 @@ impl Report {
 
     fn broken_of(&self, promises: &[Invariant]) -> u64 {
         promises.iter().filter_map(|one| self.broken.get(one)).sum()
-    }
-}
-
-fn learn<'a>(key: &mut Key<'a>, at: Moment, sent: &'a Sent, reply: &'a Reply) {
-    key.unknown |= reply.answer == Answer::Unknown;
-    if let (Answer::Succeeded, Some(result), None) = (reply.answer, &reply.result, &key.done) {
-        key.done = Some((at, &sent.args, &result.digest));
     }
 }
 

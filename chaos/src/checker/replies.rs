@@ -8,7 +8,6 @@ use super::{
     world::World,
 };
 use crate::history::request::{Answer, Protocol, Reply, Why};
-use placet_testkit::moment::Moment;
 
 /// How much later than an answer the entry it depends on may be dated: clocks are read in milliseconds.
 const CLOCK_MS: i64 = 20;
@@ -27,14 +26,9 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-fn first_success<'s, 'a>(story: &'s Story<'a>) -> Option<(&'s Op<'a>, Moment)> {
-    let successes = story.ops.iter().filter_map(|op| op.success().map(|(at, _)| (op, at)));
-    successes.min_by_key(|(_, at)| *at)
-}
-
 /// I3, as clients see it: after a success, nobody gets another answer.
 fn lost_for_clients(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
-    let Some((done, at)) = first_success(story) else {
+    let Some((done, at)) = story.first_success() else {
         return;
     };
     let same = |op: &&Op<'_>| op.at > at && op.sent.args == done.sent.args;
@@ -72,7 +66,7 @@ fn lost_for_clients(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
 
 /// I3 in the log: a success that was answered is there, and nothing else follows it.
 fn lost_in_the_log(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
-    let Some((done, _)) = first_success(story) else {
+    let Some((done, _)) = story.first_success() else {
         return;
     };
     let last = story.last().map(super::story::Written::state);

@@ -65,15 +65,15 @@ impl KeyId {
 
 /// One request and how it ended.
 #[derive(Debug, Clone)]
-pub(super) struct Op<'a> {
-    pub(super) at: Moment,
-    pub(super) sent: &'a Sent,
-    pub(super) end: Option<(Moment, End<'a>)>,
+pub(crate) struct Op<'a> {
+    pub(crate) at: Moment,
+    pub(crate) sent: &'a Sent,
+    pub(crate) end: Option<(Moment, End<'a>)>,
 }
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum End<'a> {
+pub(crate) enum End<'a> {
     Reply(&'a Reply),
     Lost(Loss),
 }
@@ -86,7 +86,7 @@ const FOR_GOOD: [&str; 2] = ["APPROVAL_DENIED", "APPROVAL_EXPIRED"];
 
 impl<'a> Op<'a> {
     /// The answer, and when it came.
-    pub(super) fn reply(&self) -> Option<(Moment, &'a Reply)> {
+    pub(crate) fn reply(&self) -> Option<(Moment, &'a Reply)> {
         match self.end {
             Some((at, End::Reply(reply))) => Some((at, reply)),
             Some((_, End::Lost(_))) | None => None,
@@ -94,19 +94,19 @@ impl<'a> Op<'a> {
     }
 
     /// The answer, if one came.
-    pub(super) fn answer(&self) -> Option<Answer> {
+    pub(crate) fn answer(&self) -> Option<Answer> {
         self.reply().map(|(_, reply)| reply.answer)
     }
 
     /// The result in a successful answer.
-    pub(super) fn success(&self) -> Option<(Moment, &'a ResultSeen)> {
+    pub(crate) fn success(&self) -> Option<(Moment, &'a ResultSeen)> {
         let (at, reply) = self.reply()?;
         let result = reply.result.as_ref()?;
         (reply.answer == Answer::Succeeded).then_some((at, result))
     }
 
     /// Whether the answer says that the request did nothing.
-    pub(super) fn says_nothing_happened(&self) -> bool {
+    pub(crate) fn says_nothing_happened(&self) -> bool {
         // For a held call this is true at that moment only: it runs once people approve.
         self.reply().is_some_and(|(_, reply)| {
             reply.answer != Answer::Pending && reply.execution.as_deref() == Some("not_executed")
@@ -114,12 +114,12 @@ impl<'a> Op<'a> {
     }
 
     /// Whether the answer says that the call has not happened, no matter which request sent it.
-    pub(super) fn says_call_did_not_happen(&self) -> bool {
+    pub(crate) fn says_call_did_not_happen(&self) -> bool {
         self.says_nothing_happened() && self.has_code(&OF_THE_CALL)
     }
 
     /// Whether the answer says that the call will never happen.
-    pub(super) fn says_never(&self) -> bool {
+    pub(crate) fn says_never(&self) -> bool {
         self.says_nothing_happened() && self.has_code(&FOR_GOOD)
     }
 
@@ -129,26 +129,26 @@ impl<'a> Op<'a> {
     }
 
     /// Whether it may have reached the engine.
-    pub(super) fn may_have_arrived(&self) -> bool {
+    pub(crate) fn may_have_arrived(&self) -> bool {
         !matches!(self.end, Some((_, End::Lost(Loss::NotConnected))))
     }
 
     /// Whether it is a call, and not a poll.
-    pub(super) fn is_call(&self) -> bool {
+    pub(crate) fn is_call(&self) -> bool {
         self.sent.why != Why::Poll
     }
 }
 
 /// An entry's change of the record.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Written<'a> {
-    pub(super) entry: &'a JournalEntry,
-    pub(super) change: &'a RecordChange,
+pub(crate) struct Written<'a> {
+    pub(crate) entry: &'a JournalEntry,
+    pub(crate) change: &'a RecordChange,
 }
 
 impl<'a> Written<'a> {
     /// The record's new state; `None` when it is gone.
-    pub(super) fn image(&self) -> Option<&'a RecordImage> {
+    pub(crate) fn image(&self) -> Option<&'a RecordImage> {
         match self.change {
             RecordChange::Put(image) => Some(image),
             RecordChange::Removed { .. } | RecordChange::Forgotten { .. } => None,
@@ -156,7 +156,7 @@ impl<'a> Written<'a> {
     }
 
     /// The name of the state, `absent` or `forgotten`.
-    pub(super) fn state(&self) -> &'a str {
+    pub(crate) fn state(&self) -> &'a str {
         match self.change {
             RecordChange::Put(image) => &image.state,
             RecordChange::Removed { .. } => "absent",
@@ -167,37 +167,37 @@ impl<'a> Written<'a> {
 
 /// An effect.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Effect<'a> {
+pub(crate) struct Effect<'a> {
     /// When the call had come in.
-    pub(super) started: Moment,
+    pub(crate) started: Moment,
     /// When the effect was durable.
-    pub(super) at: Moment,
-    pub(super) arrival: &'a Arrival,
-    pub(super) number: u64,
+    pub(crate) at: Moment,
+    pub(crate) arrival: &'a Arrival,
+    pub(crate) number: u64,
 }
 
 /// A call that came to the witness, and whether it was refused there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Came<'a> {
-    pub(super) at: Moment,
-    pub(super) arrival: &'a Arrival,
-    pub(super) refused: bool,
+pub(crate) struct Came<'a> {
+    pub(crate) at: Moment,
+    pub(crate) arrival: &'a Arrival,
+    pub(crate) refused: bool,
 }
 
 /// Everything about one key.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Story<'a> {
-    pub(super) ops: Vec<Op<'a>>,
-    pub(super) written: Vec<Written<'a>>,
-    pub(super) effects: Vec<Effect<'a>>,
-    pub(super) came: Vec<Came<'a>>,
+pub(crate) struct Story<'a> {
+    pub(crate) ops: Vec<Op<'a>>,
+    pub(crate) written: Vec<Written<'a>>,
+    pub(crate) effects: Vec<Effect<'a>>,
+    pub(crate) came: Vec<Came<'a>>,
     /// Moments at which the witness said «not found» about a token of the key.
-    pub(super) not_found: Vec<(Moment, &'a str)>,
+    pub(crate) not_found: Vec<(Moment, &'a str)>,
 }
 
 impl<'a> Story<'a> {
     /// The attempts in the ledger, by token and number, each as first recorded.
-    pub(super) fn attempts(
+    pub(crate) fn attempts(
         &self,
     ) -> BTreeMap<(&'a str, u32), (&'a JournalEntry, &'a AttemptImage)> {
         let mut attempts = BTreeMap::new();
@@ -211,13 +211,19 @@ impl<'a> Story<'a> {
         attempts
     }
 
+    /// The first success that was answered, and when.
+    pub(crate) fn first_success(&self) -> Option<(&Op<'a>, Moment)> {
+        let successes = self.ops.iter().filter_map(|op| op.success().map(|(at, _)| (op, at)));
+        successes.min_by_key(|(_, at)| *at)
+    }
+
     /// How often operators agreed to send the call again.
-    pub(super) fn rearms(&self) -> usize {
+    pub(crate) fn rearms(&self) -> usize {
         self.written.iter().filter(|written| written.state() == "rearmed").count()
     }
 
     /// Whether an operator ended the record.
-    pub(super) fn ended_by_operator(&self) -> bool {
+    pub(crate) fn ended_by_operator(&self) -> bool {
         let by = |written: &Written<'_>| {
             let resolved = written.image().and_then(|image| image.resolved.as_ref());
             resolved.is_some_and(|resolved| resolved.by == "operator")
@@ -226,12 +232,12 @@ impl<'a> Story<'a> {
     }
 
     /// The final state of the record, according to the log.
-    pub(super) fn last(&self) -> Option<&Written<'a>> {
+    pub(crate) fn last(&self) -> Option<&Written<'a>> {
         self.written.last()
     }
 
     /// The events of the key, in order, as text.
-    pub(super) fn told(&self) -> Vec<String> {
+    pub(crate) fn told(&self) -> Vec<String> {
         let mut told: Vec<(i64, u64, String)> = Vec::new();
         for op in &self.ops {
             let sent = op.sent;
@@ -293,7 +299,7 @@ impl<'a> Story<'a> {
 }
 
 /// A digest, short enough to compare by eye.
-pub(super) fn short(digest: &str) -> String {
+pub(crate) fn short(digest: &str) -> String {
     digest.trim_start_matches("sha256:").chars().take(8).collect()
 }
 

@@ -24,50 +24,50 @@ use placet_testkit::moment::Moment;
 
 /// A vote and its answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Voted<'a> {
-    pub(super) at: Moment,
-    pub(super) sent: &'a VoteSent,
-    pub(super) reply: Option<&'a VoteReply>,
+pub(crate) struct Voted<'a> {
+    pub(crate) at: Moment,
+    pub(crate) sent: &'a VoteSent,
+    pub(crate) reply: Option<&'a VoteReply>,
 }
 
 /// The run.
 #[derive(Debug, Default)]
-pub(super) struct World<'a> {
-    pub(super) run: Option<&'a RunInfo>,
-    pub(super) keys: BTreeMap<KeyId, Story<'a>>,
+pub(crate) struct World<'a> {
+    pub(crate) run: Option<&'a RunInfo>,
+    pub(crate) keys: BTreeMap<KeyId, Story<'a>>,
     /// Requests without a key.
-    pub(super) reads: Vec<Op<'a>>,
+    pub(crate) reads: Vec<Op<'a>>,
     /// Effects whose token no record names.
-    pub(super) strangers: Vec<Effect<'a>>,
+    pub(crate) strangers: Vec<Effect<'a>>,
     /// Effects by token.
-    pub(super) by_token: BTreeMap<&'a str, Vec<Effect<'a>>>,
+    pub(crate) by_token: BTreeMap<&'a str, Vec<Effect<'a>>>,
     /// The key that each token belongs to, according to the ledger.
-    pub(super) owners: BTreeMap<&'a str, KeyId>,
+    pub(crate) owners: BTreeMap<&'a str, KeyId>,
     /// Entries of all logs, each log in its order, and the logs by time.
-    pub(super) entries: Vec<&'a JournalEntry>,
-    pub(super) votes: Vec<Voted<'a>>,
-    pub(super) operators: Vec<&'a OperatorAct>,
-    pub(super) grants: Vec<&'a GrantAsked>,
-    pub(super) probes: Vec<&'a Probe>,
-    pub(super) faults: Vec<(Moment, &'a FaultEvent)>,
+    pub(crate) entries: Vec<&'a JournalEntry>,
+    pub(crate) votes: Vec<Voted<'a>>,
+    pub(crate) operators: Vec<&'a OperatorAct>,
+    pub(crate) grants: Vec<&'a GrantAsked>,
+    pub(crate) probes: Vec<&'a Probe>,
+    pub(crate) faults: Vec<(Moment, &'a FaultEvent)>,
     /// The changes of nodes, in order.
-    pub(super) changes: Vec<(Moment, u32, &'a NodeChange)>,
+    pub(crate) changes: Vec<(Moment, u32, &'a NodeChange)>,
     /// When an injector began to inject.
-    pub(super) injecting: Vec<Moment>,
-    pub(super) quiet: Option<Moment>,
-    pub(super) ended: bool,
+    pub(crate) injecting: Vec<Moment>,
+    pub(crate) quiet: Option<Moment>,
+    pub(crate) ended: bool,
     /// Whether some node's clock was not the machine's.
-    pub(super) clock_shifted: bool,
+    pub(crate) clock_shifted: bool,
     /// The machine's two clocks at the beginning.
     began: Option<Moment>,
     running: BTreeSet<u32>,
     /// Nodes that took calls when nothing was sent any more.
-    pub(super) probing: Option<BTreeSet<u32>>,
+    pub(crate) probing: Option<BTreeSet<u32>>,
 }
 
 impl<'a> World<'a> {
     /// Indexes a run.
-    pub(super) fn of(events: &'a [Event], witness: &'a [Line]) -> Self {
+    pub(crate) fn of(events: &'a [Event], witness: &'a [Line]) -> Self {
         let mut world = Self::default();
         world.take_requests(events);
         world.take_rest(events);
@@ -244,31 +244,31 @@ impl<'a> World<'a> {
     }
 
     /// Answers to calls, with the key they are about.
-    pub(super) fn replies(&self) -> impl Iterator<Item = (&KeyId, &Op<'a>, Moment, &'a Reply)> {
+    pub(crate) fn replies(&self) -> impl Iterator<Item = (&KeyId, &Op<'a>, Moment, &'a Reply)> {
         self.keys.iter().flat_map(|(id, story)| {
             story.ops.iter().filter_map(move |op| op.reply().map(|(at, reply)| (id, op, at, reply)))
         })
     }
 
     /// Whether the ledger's clock can be compared with the machine's.
-    pub(super) const fn clocks_agree(&self) -> bool {
+    pub(crate) const fn clocks_agree(&self) -> bool {
         !self.clock_shifted
     }
 
     /// Whether an entry was written before another one, or is the same.
-    pub(super) fn is_before(&self, entry: &JournalEntry, other: &JournalEntry) -> bool {
+    pub(crate) fn is_before(&self, entry: &JournalEntry, other: &JournalEntry) -> bool {
         if entry.log == other.log { entry.seq <= other.seq } else { entry.at_ms <= other.at_ms }
     }
 
     /// The machine's moment for a wall-clock time, in microseconds.
-    pub(super) fn us_of(&self, wall_ms: i64) -> Option<u64> {
+    pub(crate) fn us_of(&self, wall_ms: i64) -> Option<u64> {
         let began = self.began?;
         let after_us = wall_ms.saturating_sub(began.wall_ms).saturating_mul(1_000);
         Some(began.us.saturating_add_signed(after_us))
     }
 
     /// The node of each start, if the database names it.
-    pub(super) fn nodes_of_starts(&self) -> BTreeMap<u64, u32> {
+    pub(crate) fn nodes_of_starts(&self) -> BTreeMap<u64, u32> {
         let named = |probe: &&Probe| {
             if let Probe::Epoch { epoch, node } = probe { Some((*epoch, *node)) } else { None }
         };
