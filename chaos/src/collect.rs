@@ -116,28 +116,8 @@ async fn listed(cluster: &Cluster, node: usize) -> Result<()> {
 async fn approvals(cluster: &Cluster, tenant: &str, node: usize) -> Option<Vec<ApprovalRow>> {
     let [approver, ..] = APPROVERS;
     let bearer = cluster.scene.people.bearer(tenant, approver).ok()?;
-    let (mut rows, mut after) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/v1/approvals?limit=200{after}");
-        let answer = cluster.scene.api.get(node, &path, bearer).await.ok()?;
-        if answer.status != 200 {
-            return None;
-        }
-        let document = answer.json();
-        let page = document.get("approvals")?.as_array()?;
-        rows.extend(page.iter().filter_map(|row| {
-            let text = |name: &str| row.get(name)?.as_str().map(str::to_owned);
-            Some(ApprovalRow {
-                approval_id: text("approval_id")?,
-                call_id: text("call_id")?,
-                state: text("state")?,
-            })
-        }));
-        match document.get("next_after").and_then(Value::as_str) {
-            Some(next) if !page.is_empty() => after = format!("&after={next}"),
-            _ => return Some(rows),
-        }
-    }
+    let path = "/v1/approvals?limit=200";
+    cluster.scene.api.list(node, path, bearer, "approvals", ApprovalRow::read).await
 }
 
 /// The peak memory of a node, against the most that it may ever need.

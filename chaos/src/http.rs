@@ -129,6 +129,31 @@ impl Api {
         self.exchange(node, Method::GET, path, Some(bearer), Bytes::new()).await
     }
 
+    /// Reads a list to its last page, each element as `read` finds it; `None` if a page does not come. `path` has a query.
+    pub(crate) async fn list<T>(
+        &self,
+        node: usize,
+        path: &str,
+        bearer: &Bearer,
+        name: &str,
+        read: fn(&Value) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let (mut rows, mut after) = (Vec::new(), String::new());
+        loop {
+            let answer = self.get(node, &format!("{path}{after}"), bearer).await.ok()?;
+            if answer.status != 200 {
+                return None;
+            }
+            let document = answer.json();
+            let page = document.get(name)?.as_array()?;
+            rows.extend(page.iter().filter_map(read));
+            match document.get("next_after").and_then(Value::as_str) {
+                Some(next) if !page.is_empty() => after = format!("&after={next}"),
+                _ => return Some(rows),
+            }
+        }
+    }
+
     /// Whether the node answers 200 at `path` within `limit`.
     pub(crate) async fn is_well(&self, node: usize, path: &str, limit: Duration) -> bool {
         let asked = self.exchange(node, Method::GET, path, None, Bytes::new());

@@ -55,7 +55,7 @@ impl Injector {
     async fn step(&self, step: &Step, chance: &mut Chance) -> Result<()> {
         let node = self.node(step.node)?;
         match &step.act {
-            Act::Kill => self.kill(&node).await,
+            Act::Kill => self.kill(&node, Some("kill -9".to_owned())).await,
             Act::KillAtEffect { after } => self.kill_at_effect(&node, *after, chance).await,
             Act::KillDelayed { ms } => self.kill_delayed(&node, *ms, chance).await,
             Act::KillInRecovery { at } => self.kill_in_recovery(&node, at).await,

@@ -32,21 +32,14 @@ const STOPPED: Duration = Duration::from_secs(20);
 pub(super) const AFTERMATH: Duration = Duration::from_secs(15);
 
 impl Injector {
-    /// SIGKILL.
-    pub(super) async fn kill(&self, node: &Node) -> Result<()> {
+    /// SIGKILL and a start; F4 with this detail, or part of another fault.
+    pub(super) async fn kill(&self, node: &Node, detail: Option<String>) -> Result<()> {
         let _gate = node.gate.lock().await;
         if let Some(status) = node.kill().await {
             self.cluster.note_end(node, status);
-            self.cluster.scene.injected(FaultKind::F4, Some(node.number), "kill -9");
-        }
-        self.cluster.bring_up(node).await
-    }
-
-    /// Kills it and restarts it after its clock has jumped: its entries are of another time than those that it recovers.
-    pub(super) async fn kill_and_start(&self, node: &Node) -> Result<()> {
-        let _gate = node.gate.lock().await;
-        if let Some(status) = node.kill().await {
-            self.cluster.note_end(node, status);
+            if let Some(detail) = detail {
+                self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
+            }
         }
         self.cluster.bring_up(node).await
     }
@@ -62,19 +55,24 @@ impl Injector {
         let tool = chance.pick(&tools).copied().unwrap_or("push");
         let manner =
             if after { Manner::HangThen { ms: 5_000 } } else { Manner::Hang { ms: 5_000 } };
-        let Some(again) = self.hold_at_upstream(node, tool, manner, chance).await? else {
-            return Ok(());
-        };
-        let gate = node.gate.lock().await;
-        if let Some(status) = node.kill().await {
-            self.cluster.note_end(node, status);
-            let when = if after { "after the effect" } else { "before the effect" };
-            let detail = format!("kill -9 {when} of `{tool}`");
-            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
+        let when = if after { "after the effect" } else { "before the effect" };
+        let detail = format!("kill -9 {when} of `{tool}`");
+        self.kill_holding(node, tool, manner, detail, chance).await
+    }
+
+    /// SIGKILL while the upstream has a call, which is sent again afterwards.
+    async fn kill_holding(
+        &self,
+        node: &Node,
+        tool: &'static str,
+        manner: Manner,
+        detail: String,
+        chance: &mut Chance,
+    ) -> Result<()> {
+        if let Some(again) = self.hold_at_upstream(node, tool, manner, chance).await? {
+            self.kill(node, Some(detail)).await?;
+            again.await;
         }
-        self.cluster.bring_up(node).await?;
-        drop(gate);
-        again.await;
         Ok(())
     }
 
@@ -88,30 +86,15 @@ impl Injector {
         let scene = &self.cluster.scene;
         let before = not_found(scene).len();
         for _ in 0..DELAYED_TRIES {
-            self.kill_before_effect(node, ms, chance).await?;
+            // Whether it was probed for before, which makes it F16 too, the witness's log shows in the end.
+            let detail =
+                format!("kill -9 some time before the effect of `post`, due after {ms} ms");
+            let manner = Manner::DelayedEffect { ms };
+            self.kill_holding(node, "post", manner, detail, chance).await?;
             if not_found(scene).len() > before {
                 break;
             }
         }
-        Ok(())
-    }
-
-    async fn kill_before_effect(&self, node: &Node, ms: u64, chance: &mut Chance) -> Result<()> {
-        let manner = Manner::DelayedEffect { ms };
-        let Some(again) = self.hold_at_upstream(node, "post", manner, chance).await? else {
-            return Ok(());
-        };
-        let gate = node.gate.lock().await;
-        if let Some(status) = node.kill().await {
-            self.cluster.note_end(node, status);
-            let detail =
-                format!("kill -9 some time before the effect of `post`, due after {ms} ms");
-            // Whether it was probed for before, which makes it F16 too, the witness's log shows in the end.
-            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
-        }
-        self.cluster.bring_up(node).await?;
-        drop(gate);
-        again.await;
         Ok(())
     }
 
@@ -294,7 +277,8 @@ impl Injector {
         }
         self.shift(node, by_s).await?;
         sleep(Duration::from_millis(700)).await;
-        self.kill_and_start(node).await?;
+        // Its entries are of another time than those that it recovers.
+        self.kill(node, None).await?;
         let shown = self.hour_shown(node).await;
         if shown.is_some_and(|off| off.abs_diff(by_s) < 120) {
             let detail = format!("its clock is off by {by_s} s");

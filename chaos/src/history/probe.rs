@@ -151,3 +151,15 @@ pub struct ApprovalRow {
     /// Its state.
     pub state: String,
 }
+
+impl ApprovalRow {
+    /// Reads an approval of `GET /v1/approvals`.
+    pub fn read(document: &Value) -> Option<Self> {
+        let text = |name: &str| document.get(name)?.as_str().map(str::to_owned);
+        Some(Self {
+            approval_id: text("approval_id")?,
+            call_id: text("call_id")?,
+            state: text("state")?,
+        })
+    }
+}

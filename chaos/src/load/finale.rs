@@ -20,7 +20,7 @@ use placet_chaos::{
         log::{self, Seen},
     },
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     task::JoinSet,
     time::{Duration, Instant, sleep},
@@ -122,21 +122,8 @@ pub(crate) async fn records(
     let [operator, _] = OPERATORS;
     let bearer = scene.people.bearer(tenant, operator).ok()?;
     let filter = state.map(|state| format!("&state={state}")).unwrap_or_default();
-    let (mut rows, mut after) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/v1/ledger?limit=200{filter}{after}");
-        let answer = scene.api.get(node, &path, bearer).await.ok()?;
-        if answer.status != 200 {
-            return None;
-        }
-        let document = answer.json();
-        let page = document.get("records")?.as_array()?;
-        rows.extend(page.iter().filter_map(RecordRow::read));
-        match document.get("next_after").and_then(Value::as_str) {
-            Some(next) if !page.is_empty() => after = format!("&after={next}"),
-            _ => return Some(rows),
-        }
-    }
+    let path = format!("/v1/ledger?limit=200{filter}");
+    scene.api.list(node, &path, bearer, "records", RecordRow::read).await
 }
 
 /// An operator resolves some unknown outcomes, as the witness has seen them.

@@ -3,15 +3,13 @@
 //!
 //! Owns requesting the grant and the calls. The checker verifies that no more of them run than was approved.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use placet_chaos::history::{What, fault::FaultKind, people::GrantAsked, request::Why};
 use serde_json::{Value, json};
-use tokio::{task::JoinSet, time::Duration};
+use tokio::time::Duration;
 
 use super::{
-    Load,
+    AtOnce, Load,
     call::{Call, Sending},
 };
 use crate::{people::APPROVERS, scene::Scene, seeded::Chance};
@@ -32,25 +30,16 @@ pub(super) async fn more_calls_than_uses(
     let approver = chance.pick(&APPROVERS).copied().unwrap_or("ben");
     let Some(grant) = ask(scene, &held, approver, uses_max, node).await else { return };
     let calls = chance.within(2..7).saturating_add(u64::from(uses_max));
-    let (mut sent, nodes) = (JoinSet::new(), scene.api.len());
+    let mut sent = AtOnce::new(scene);
     for number in 0..calls {
-        let call = load.alike(&held, number);
-        for copy in 0..chance.within(1..3) {
-            let why = if copy == 0 { Why::New } else { Why::Immediately };
-            let sending = Sending::new(why, chance.index(nodes));
-            let (call, scene) = (Arc::clone(&call), Arc::clone(scene));
-            sent.spawn(async move { call.send(&scene, &sending).await.is_ok() });
-        }
+        let copies = chance.within(1..3);
+        sent.send_copies(&load.alike(&held, number), copies, chance);
     }
     if chance.permille(300) {
         tokio::time::sleep(Duration::from_millis(chance.within(0..60))).await;
-        end(scene, &held, &grant, approver, chance.index(nodes)).await;
+        end(scene, &held, &grant, approver, chance.index(scene.api.len())).await;
     }
-    let mut answers = 0_u64;
-    while let Some(answered) = sent.join_next().await {
-        answers = answers.saturating_add(u64::from(answered.unwrap_or(false)));
-    }
-    if answers > u64::from(uses_max) {
+    if sent.answers().await.len() > usize::try_from(uses_max).unwrap_or(usize::MAX) {
         let detail = format!("{calls} calls at once under a grant of {uses_max} uses");
         scene.injected(FaultKind::F14, Some(node), detail);
     }

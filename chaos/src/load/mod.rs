@@ -278,25 +278,13 @@ impl Load {
             70..97 => chance.within(6..20),
             _ => chance.within(40..120),
         };
-        let nodes = self.scene.api.len();
-        let mut sent = JoinSet::new();
-        for copy in 0..copies {
-            let why = if copy == 0 { Why::New } else { Why::Immediately };
-            let sending = Sending::new(why, chance.index(nodes));
-            let (call, scene) = (Arc::clone(&call), Arc::clone(&self.scene));
-            sent.spawn(async move { call.send(&scene, &sending).await });
-        }
-        let mut answers = 0_u64;
-        while let Some(reply) = sent.join_next().await {
-            if matches!(reply, Ok(Ok(_))) {
-                answers = answers.saturating_add(1);
-            }
-        }
-        if answers > 1 && call.key.is_some() {
+        let mut sent = AtOnce::new(&self.scene);
+        sent.send_copies(&call, copies, chance);
+        if sent.answers().await.len() > 1 && call.key.is_some() {
             self.scene.injected(FaultKind::F1, None, format!("{copies} copies at once"));
         }
         if !call.is_settled() {
-            let sending = Sending::new(Why::InFlight, chance.index(nodes));
+            let sending = Sending::new(Why::InFlight, chance.index(self.scene.api.len()));
             self.until_definite(&call, sending, chance).await;
         }
     }
@@ -354,33 +342,61 @@ impl Load {
         }
     }
 
-    /// More concurrent calls than are admitted (F22): a hot key and many others. Returns how many were refused as overloaded.
-    pub(crate) async fn burst(self: &Arc<Self>, size: u64, mut chance: Chance) -> u64 {
+    /// More concurrent calls than are admitted (F22): a hot key and many others.
+    pub(crate) async fn burst(&self, size: u64, mut chance: Chance) {
         let began = Instant::now();
         let hot = self.fresh(Some("put"), 0, &mut chance);
-        let mut sent = JoinSet::new();
+        let mut sent = AtOnce::new(&self.scene);
         for number in 0..size {
             let is_hot = number % 2 == 0;
             let call = if is_hot { Arc::clone(&hot) } else { self.fresh(None, 0, &mut chance) };
             let why = if is_hot && number > 0 { Why::Immediately } else { Why::New };
-            let sending = Sending::new(why, chance.index(self.scene.api.len()));
-            let scene = Arc::clone(&self.scene);
-            sent.spawn(async move { call.send(&scene, &sending).await });
+            sent.send(&call, why, &mut chance);
         }
-        let mut refused = 0_u64;
-        while let Some(reply) = sent.join_next().await {
-            if let Ok(Ok(reply)) = reply
-                && reply.answer == Answer::Refused
-                && matches!(reply.status, 429 | 503)
-            {
-                refused = refused.saturating_add(1);
-            }
-        }
+        let is_refused =
+            |reply: &&Reply| reply.answer == Answer::Refused && matches!(reply.status, 429 | 503);
+        let refused = sent.answers().await.iter().filter(is_refused).count();
         if refused > 0 {
             let detail = format!("{refused} of {size} at once refused, in {:?}", began.elapsed());
             self.scene.injected(FaultKind::F22, None, detail);
         }
-        refused
+    }
+}
+
+/// Requests that are sent without waiting for each other.
+#[derive(Debug)]
+struct AtOnce {
+    scene: Arc<Scene>,
+    sent: JoinSet<Result<Reply, Loss>>,
+}
+
+impl AtOnce {
+    fn new(scene: &Arc<Scene>) -> Self {
+        Self { scene: Arc::clone(scene), sent: JoinSet::new() }
+    }
+
+    /// Sends a call to some node.
+    fn send(&mut self, call: &Arc<Call>, why: Why, chance: &mut Chance) {
+        let sending = Sending::new(why, chance.index(self.scene.api.len()));
+        let (call, scene) = (Arc::clone(call), Arc::clone(&self.scene));
+        self.sent.spawn(async move { call.send(&scene, &sending).await });
+    }
+
+    /// Sends a new call this often.
+    fn send_copies(&mut self, call: &Arc<Call>, copies: u64, chance: &mut Chance) {
+        for copy in 0..copies {
+            let why = if copy == 0 { Why::New } else { Why::Immediately };
+            self.send(call, why, chance);
+        }
+    }
+
+    /// The answers that came.
+    async fn answers(mut self) -> Vec<Reply> {
+        let mut answers = Vec::new();
+        while let Some(ended) = self.sent.join_next().await {
+            answers.extend(ended.into_iter().flatten());
+        }
+        answers
     }
 }
 

@@ -2,14 +2,9 @@
 //!
 //! Owns the calls. The checker verifies that no more of them ran than permitted, and that the run was charged for those (I11).
 
-use std::sync::Arc;
-
-use placet_chaos::history::request::Why;
-use tokio::task::JoinSet;
-
 use super::{
-    Load,
-    call::{Call, Caller, Sending},
+    AtOnce, Load,
+    call::{Call, Caller},
     forms::Args,
 };
 use crate::{
@@ -26,20 +21,15 @@ pub(super) async fn more_calls_than_the_run_may(load: &Load, client: u32, chance
         (agent.copied().unwrap_or("clerk"), chance.pick(&["put", "post", "push"]).copied());
     let first = load.made.load(std::sync::atomic::Ordering::SeqCst);
     let run = format!("thrifty-{}-{client}-{first}", load.name);
-    let (mut sent, nodes) = (JoinSet::new(), load.scene.api.len());
+    let mut sent = AtOnce::new(&load.scene);
     let calls = chance.within(1..5).saturating_add(u64::from(calls_max));
     for number in 0..calls {
         let args = Args::new(format!("{}-{client}-{first}-few-{number}", load.name), chance);
         let caller = Caller { tenant, agent, delegated: false };
         let call = Call::new(caller, tool.unwrap_or("put"), args, run.clone(), client)
             .in_run_of(calls_max);
-        let call = load.add(call);
-        for copy in 0..chance.within(1..3) {
-            let why = if copy == 0 { Why::New } else { Why::Immediately };
-            let sending = Sending::new(why, chance.index(nodes));
-            let (call, scene) = (Arc::clone(&call), Arc::clone(&load.scene));
-            sent.spawn(async move { drop(call.send(&scene, &sending).await) });
-        }
+        let copies = chance.within(1..3);
+        sent.send_copies(&load.add(call), copies, chance);
     }
-    while sent.join_next().await.is_some() {}
+    drop(sent.answers().await);
 }
