@@ -109,25 +109,23 @@ pub struct AuditImage {
 pub struct NoEntry(String);
 
 impl JournalEntry {
-    /// Reads an exported entry: its head (`seq`, `epoch`, `at_ms`, `hash`, `prev`) alongside or around its content
-    /// (`effects`, `approvals`, `audit`), which may be under `entry`, `payload` or `body`.
+    /// Reads an exported entry: its head (`seq`, `epoch`, `at_ms`, `hash`, `prev`) and its content under `payload`.
     ///
     /// # Errors
     /// [`NoEntry`] when something that the checker needs is missing.
     pub fn read(log: &str, line: &Value) -> Result<Self, NoEntry> {
-        let body =
-            ["entry", "payload", "body"].iter().find_map(|name| line.get(*name)).unwrap_or(line);
-        let list = |name: &str| body.get(name).and_then(Value::as_array).into_iter().flatten();
+        let missing = |name: &str| NoEntry(name.to_owned());
+        let payload = line.get("payload").ok_or_else(|| missing("payload"))?;
+        let list = |name: &str| payload.get(name).and_then(Value::as_array).into_iter().flatten();
         let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
         let number = |name: &str| line.get(name).and_then(Value::as_u64);
-        let missing = |name: &str| NoEntry(name.to_owned());
         Ok(Self {
-            log: text("log").unwrap_or_else(|| log.to_owned()),
+            log: log.to_owned(),
             seq: number("seq").ok_or_else(|| missing("seq"))?,
             epoch: number("epoch").ok_or_else(|| missing("epoch"))?,
             at_ms: line.get("at_ms").and_then(Value::as_i64).ok_or_else(|| missing("at_ms"))?,
             hash: text("hash").unwrap_or_default(),
-            prev: text("prev").or_else(|| text("prev_hash")).unwrap_or_default(),
+            prev: text("prev").unwrap_or_default(),
             changes: list("effects")
                 .map(|change| change_of(change).ok_or_else(|| missing("effects")))
                 .collect::<Result<_, _>>()?,
@@ -137,9 +135,9 @@ impl JournalEntry {
             directives: list("directives")
                 .map(|one| DirectiveImage::read(one).ok_or_else(|| missing("directives")))
                 .collect::<Result<_, _>>()?,
-            spend: body.get("spend").and_then(Value::as_str).map(str::to_owned),
+            spend: payload.get("spend").and_then(Value::as_str).map(str::to_owned),
             audit: list("audit")
-                .map(|one| AuditImage::read(one).ok_or_else(|| missing("audit")))
+                .map(|one| AuditImage::deserialize(one).map_err(|_unusable| missing("audit")))
                 .collect::<Result<_, _>>()?,
         })
     }
@@ -158,23 +156,6 @@ fn change_of(change: &Value) -> Option<RecordChange> {
     }
     let (record_id, rev) = gone("forgotten")?;
     Some(RecordChange::Forgotten { record_id, rev })
-}
-
-impl AuditImage {
-    fn read(event: &Value) -> Option<Self> {
-        let text = |name: &str| event.get(name).and_then(Value::as_str).map(str::to_owned);
-        let digests = event.get("digests").and_then(Value::as_object).into_iter().flatten();
-        Some(Self {
-            kind: text("kind")?,
-            tenant: text("tenant"),
-            call_id: text("call_id"),
-            record_id: text("record_id"),
-            code: text("code"),
-            digests: digests
-                .filter_map(|(name, digest)| Some((name.clone(), digest.as_str()?.to_owned())))
-                .collect(),
-        })
-    }
 }
 
 #[cfg(test)]

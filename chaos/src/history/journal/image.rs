@@ -139,11 +139,10 @@ impl RecordImage {
         let record = Reader(document);
         let scope = Reader(record.of("scope")?);
         let state = record.of("state")?;
-        // A state is its name, or an object with the name in `state`, next to its details.
         let fields = Reader(state);
-        let name = state.as_str().map(str::to_owned).or_else(|| fields.text("state"))?;
+        let name = fields.text("state")?;
         let attempt = match name.as_str() {
-            "dispatched" => fields.of("attempt").or(Some(state)).and_then(AttemptImage::read),
+            "dispatched" => AttemptImage::read(state),
             _ => fields.of("attempt").and_then(AttemptImage::read),
         };
         Some(Self {
@@ -164,7 +163,7 @@ impl RecordImage {
             attempt,
             unknown: record
                 .of("unknown")
-                .and_then(|unknown| AttemptImage::read(unknown.get("attempt").unwrap_or(unknown))),
+                .and_then(|unknown| AttemptImage::read(unknown.get("attempt")?)),
             result: fields.text("result"),
             code: fields.text("code"),
             was: fields.text("was"),
@@ -198,18 +197,13 @@ fn rearm(document: Option<&Value>) -> Vec<String> {
 impl AttemptImage {
     fn read(document: &Value) -> Option<Self> {
         let attempt = Reader(document);
-        let class = attempt.of("class")?;
-        let fields = Reader(class);
         let epoch = attempt.number("epoch")?;
         Some(Self {
             number: attempt.small("number")?,
             token: attempt.text("token")?,
-            class: class.as_str().map(str::to_owned).or_else(|| fields.text("class"))?,
+            class: Reader(attempt.of("class")?).text("class")?,
             epoch,
-            owner: attempt
-                .number("adopted_by")
-                .or_else(|| attempt.number("owner"))
-                .unwrap_or(epoch),
+            owner: attempt.number("adopted_by").unwrap_or(epoch),
             request: attempt.text("request_digest")?,
             bundle: attempt.text("bundle_digest")?,
             approval_id: attempt.text("approval_id"),
@@ -223,7 +217,6 @@ impl ApprovalImage {
     /// Reads an approval.
     pub fn read(document: &Value) -> Option<Self> {
         let approval = Reader(document);
-        let state = approval.of("state")?;
         let votes: Vec<Reader<'_>> = approval.of("votes")?.as_array()?.iter().map(Reader).collect();
         let who = |choice: &str| {
             let chose = |vote: &&Reader<'_>| vote.text("choice").as_deref() == Some(choice);
@@ -234,7 +227,7 @@ impl ApprovalImage {
             record_id: approval.text("record_id")?,
             request: approval.text("request_digest")?,
             rev: approval.number("rev")?,
-            state: state.as_str().map(str::to_owned).or_else(|| Reader(state).text("state"))?,
+            state: Reader(approval.of("state")?).text("state")?,
             requesters: requesters(approval.of("chain")),
             quorum: Reader(approval.of("requirement")?).small("quorum")?,
             agreed: who("approve"),

@@ -7,7 +7,7 @@ use super::{JournalEntry, RecordChange};
 fn attempt() -> Value {
     json!({
         "number": 2, "token": "plc_1", "class": {"class": "keyed", "window_ms": 9000},
-        "deadline_at": 30, "first_dispatched_at": 10, "epoch": 3, "owner": 4, "decision_id": "dec_1",
+        "deadline_at": 30, "first_dispatched_at": 10, "epoch": 3, "adopted_by": 4, "decision_id": "dec_1",
         "bundle_digest": "sha256:b", "request_digest": "sha256:r", "contract_digest": "sha256:c", "approval_id": "apr_1",
     })
 }
@@ -20,6 +20,10 @@ fn record(state: Value) -> Value {
     })
 }
 
+fn line(payload: Value) -> Value {
+    json!({"seq": 1, "epoch": 1, "at_ms": 1, "payload": payload})
+}
+
 fn with(mut state: Value, name: &str) -> Value {
     state["state"] = json!(name);
     state
@@ -29,7 +33,7 @@ fn with(mut state: Value, name: &str) -> Value {
 fn a_dispatched_record_has_its_attempt_beside_the_name_of_its_state() {
     let line = json!({
         "seq": 7, "epoch": 3, "at_ms": 12, "hash": "ab", "prev": "aa",
-        "entry": {"version": 1, "effects": [{"put": record(with(attempt(), "dispatched"))}]},
+        "payload": {"version": 1, "effects": [{"put": record(with(attempt(), "dispatched"))}]},
     });
     let entry = JournalEntry::read("journal", &line).unwrap();
     assert_eq!((entry.seq, entry.epoch, entry.at_ms, entry.log.as_str()), (7, 3, 12, "journal"));
@@ -42,7 +46,8 @@ fn a_dispatched_record_has_its_attempt_beside_the_name_of_its_state() {
 #[test]
 fn a_settled_record_has_its_result_and_how_it_became_known() {
     let state = json!({"state": "succeeded", "result": "sha256:9", "resolved_by": {"by": "probe", "attempt": 1}});
-    let line = json!({"seq": 1, "epoch": 1, "at_ms": 1_795_305_599_999_i64, "effects": [{"put": record(state)}]});
+    let mut line = line(json!({"effects": [{"put": record(state)}]}));
+    line["at_ms"] = json!(1_795_305_599_999_i64);
     let entry = JournalEntry::read("journal", &line).unwrap();
     assert_eq!(entry.at_ms, 1_795_305_599_999);
     let RecordChange::Put(image) = &entry.changes[0] else { panic!("{entry:?}") };
@@ -54,13 +59,12 @@ fn a_settled_record_has_its_result_and_how_it_became_known() {
 #[test]
 fn an_adoption_a_re_arm_and_an_earlier_unknown_attempt_are_seen() {
     let read = |record: &Value| {
-        let line = json!({"seq": 1, "epoch": 1, "at_ms": 1, "effects": [{"put": record}]});
+        let line = line(json!({"effects": [{"put": record}]}));
         let entry = JournalEntry::read("journal", &line).unwrap();
         let RecordChange::Put(image) = entry.changes[0].clone() else { panic!("{entry:?}") };
         image
     };
     let mut adopted = attempt();
-    adopted.as_object_mut().unwrap().remove("owner");
     adopted["adopted_by"] = json!(9);
     let mut document = record(with(adopted.clone(), "dispatched"));
     document["unknown"] = json!({"attempt": attempt(), "reason": "lost", "result": "sha256:1"});
@@ -74,12 +78,12 @@ fn an_adoption_a_re_arm_and_an_earlier_unknown_attempt_are_seen() {
 
 #[test]
 fn an_approval_says_who_agreed_and_who_asked() {
-    let line = json!({"seq": 1, "epoch": 1, "at_ms": 1, "approvals": [{
+    let line = line(json!({"approvals": [{
         "approval_id": "apr_1", "record_id": "sha256:1", "request_digest": "sha256:r", "rev": 2, "state": {"state": "approved"},
         "chain": {"agent": {"kind": "agent", "id": "scribe"}, "on_behalf_of": {"kind": "user", "id": "ada"}},
         "requirement": {"quorum": 1}, "expires_at": 99,
         "votes": [{"approver": "ben", "choice": "approve"}, {"approver": "cleo", "choice": "deny"}],
-    }], "audit": [{"kind": "voted", "tenant": "acme", "digests": {"bundle": "sha256:b"}}]});
+    }], "audit": [{"kind": "voted", "tenant": "acme", "digests": {"bundle": "sha256:b"}}]}));
     let entry = JournalEntry::read("journal", &line).unwrap();
     let approval = &entry.approvals[0];
     assert_eq!(
@@ -92,14 +96,15 @@ fn an_approval_says_who_agreed_and_who_asked() {
 
 #[test]
 fn a_line_that_lacks_something_is_refused_by_its_name() {
-    let error = JournalEntry::read("journal", &json!({"epoch": 1, "at_ms": 1})).unwrap_err();
+    let error =
+        JournalEntry::read("journal", &json!({"epoch": 1, "at_ms": 1, "payload": {}})).unwrap_err();
     assert!(error.to_string().contains("`seq`"), "{error}");
-    let error = JournalEntry::read(
-        "journal",
-        &json!({"seq": 1, "epoch": 1, "at_ms": 1, "effects": [{"put": {}}]}),
-    )
-    .unwrap_err();
-    assert!(error.to_string().contains("`effects`"), "{error}");
-    let removed = json!({"seq": 1, "epoch": 1, "at_ms": 1, "effects": [{"removed": {"record_id": "r", "rev": 2}}]});
+    for (name, payload) in
+        [("effects", json!([{"put": {}}])), ("audit", json!([{"call_id": "call_1"}]))]
+    {
+        let error = JournalEntry::read("journal", &line(json!({name: payload}))).unwrap_err();
+        assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+    }
+    let removed = line(json!({"effects": [{"removed": {"record_id": "r", "rev": 2}}]}));
     assert_eq!(JournalEntry::read("j", &removed).unwrap().changes[0].rev(), 2);
 }
