@@ -154,9 +154,6 @@ impl DirectiveState {
 /// Why an entry does not move.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirectiveError {
-    /// The vote does not count.
-    #[error(transparent)]
-    Vote(#[from] VoteError),
     /// It has ended.
     #[error("already {0}")]
     Over(&'static str),
