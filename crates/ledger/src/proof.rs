@@ -24,7 +24,7 @@ mod tests;
 pub use consistency::Consistency;
 pub use frontier::Frontier;
 pub use inclusion::Inclusion;
-pub use view::{TreeView, ViewError, tiles_of_consistency, tiles_of_inclusion};
+pub use view::{TreeView, ViewError};
 
 use placet_types::digest::Digest;
 use serde::{Deserialize, Serialize};

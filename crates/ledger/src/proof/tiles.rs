@@ -176,7 +176,7 @@ impl<T: Tiles> Nodes for TileNodes<'_, T> {
     }
 }
 
-/// Tiles in memory: all of a small log, or the few that a proof needs, fetched beforehand.
+/// Tiles in memory: all of a small log, or the few that a proof needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryTiles(BTreeMap<TileId, Vec<Digest>>);
 

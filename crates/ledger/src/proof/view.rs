@@ -3,10 +3,6 @@
 //! Owns [`TreeView`]: it makes a proof, and returns it only once it verifies against a trusted root. Not here: how the tiles are stored.
 //! Invariant: a changed, missing or misplaced hash in a tile leads to an error, never to a proof or a root.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::convert::Infallible;
-
 use placet_types::digest::Digest;
 
 use super::tiles::{TileId, TileNodes, Tiles};
@@ -143,44 +139,5 @@ impl<'t, T: Tiles> TreeView<'t, T> {
 
     const fn damaged(&self) -> ViewError<T::Error> {
         ViewError::Damaged { size: self.head.size }
-    }
-}
-
-/// The tiles that [`TreeView::inclusion`] reads in a log of `head_size` entries: for a store that has to fetch them beforehand.
-pub fn tiles_of_inclusion(seq: u64, size: u64, head_size: u64) -> Vec<TileId> {
-    recorded(head_size, |view| drop(view.inclusion(seq, size)), &[size])
-}
-
-/// The tiles that [`TreeView::consistency`] reads in a log of `head_size` entries.
-pub fn tiles_of_consistency(from: u64, to: u64, head_size: u64) -> Vec<TileId> {
-    recorded(head_size, |view| drop(view.consistency(from, to)), &[from, to])
-}
-
-/// Runs the same code over tiles of zeros and records which it asks for.
-fn recorded(
-    head_size: u64,
-    work: impl FnOnce(&TreeView<'_, Recorder>),
-    sizes: &[u64],
-) -> Vec<TileId> {
-    let recorder = Recorder::default();
-    let head = TreeHead { size: head_size, root: super::empty_root() };
-    let view = TreeView::new(&recorder, head);
-    work(&view);
-    // The work ends at the first wrong root, and with zeros every root is wrong: so ask for the others one by one.
-    for size in sizes {
-        drop(view.root(*size));
-    }
-    recorder.0.into_inner().into_iter().collect()
-}
-
-#[derive(Debug, Default)]
-struct Recorder(RefCell<BTreeSet<TileId>>);
-
-impl Tiles for Recorder {
-    type Error = Infallible;
-
-    fn tile(&self, tile: TileId, width: usize) -> Result<Vec<Digest>, Infallible> {
-        self.0.borrow_mut().insert(tile);
-        Ok(vec![Digest::from_bytes([0; 32]); width])
     }
 }

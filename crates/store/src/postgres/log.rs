@@ -3,6 +3,9 @@
 //! Owns their names, their entries, and proofs about them. Invariant: a proof is returned only after it was checked against the root stored
 //! with the log's end; tiles and entries alone are not trusted.
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query};
@@ -10,7 +13,7 @@ use sqlx::{Row as _, query};
 use placet_ledger::audit::Subject;
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
 use placet_ledger::proof::tiles::{MemoryTiles, TILE_HASHES, TileId};
-use placet_ledger::proof::{self, TreeView, leaf_hash, tiles_of_consistency, tiles_of_inclusion};
+use placet_ledger::proof::{self, TreeView, ViewError, leaf_hash};
 use placet_ledger::store::{Store as _, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::RecordId;
@@ -62,43 +65,50 @@ pub(super) fn no_log(log: &str) -> StoreError {
     StoreError::Damaged(format!("there is no log `{log}`"))
 }
 
-async fn tiles(
-    pool: &Pool,
-    epoch: u64,
-    wanted: Vec<TileId>,
-    size: u64,
-) -> Result<MemoryTiles, StoreError> {
-    let mut tiles = MemoryTiles::new();
-    for tile in wanted {
-        let first = tile_place(tile.index, 0);
-        let width = tile.width(size).min(TILE_HASHES);
-        let find = || {
-            let statement = if tile.level == 0 {
-                query(
-                    "SELECT hash FROM placet.entries WHERE epoch = $1 AND seq > $2 AND $3 = 0 ORDER BY seq LIMIT $4",
-                )
-            } else {
-                query(
-                    "SELECT hash FROM placet.tiles WHERE epoch = $1 AND place >= $2 AND level = $3 ORDER BY place LIMIT $4",
-                )
-            };
-            statement
-                .bind(column(epoch))
-                .bind(column(first))
-                .bind(i16::from(tile.level))
-                .bind(limit(width))
+/// The hashes of a tile, all of those that a log of `size` entries has.
+async fn tile(pool: &Pool, epoch: u64, tile: TileId, size: u64) -> Result<Vec<Digest>, StoreError> {
+    let first = tile_place(tile.index, 0);
+    let width = tile.width(size).min(TILE_HASHES);
+    let find = || {
+        let statement = if tile.level == 0 {
+            query(
+                "SELECT hash FROM placet.entries WHERE epoch = $1 AND seq > $2 AND $3 = 0 ORDER BY seq LIMIT $4",
+            )
+        } else {
+            query(
+                "SELECT hash FROM placet.tiles WHERE epoch = $1 AND place >= $2 AND level = $3 ORDER BY place LIMIT $4",
+            )
         };
-        let rows = pool.rows(find).await?;
-        let hashes: Result<Vec<Digest>, StoreError> = rows
-            .iter()
-            .map(|row| {
-                let hash = bytes32(row, "hash")?;
-                Ok(if tile.level == 0 { leaf_hash(&hash) } else { Digest::from_bytes(hash) })
-            })
-            .collect();
-        tiles.insert(tile, hashes?);
+        statement
+            .bind(column(epoch))
+            .bind(column(first))
+            .bind(i16::from(tile.level))
+            .bind(limit(width))
+    };
+    let rows = pool.rows(find).await?;
+    let hashes = rows.iter().map(|row| {
+        let hash = bytes32(row, "hash")?;
+        Ok(if tile.level == 0 { leaf_hash(&hash) } else { Digest::from_bytes(hash) })
+    });
+    hashes.collect()
+}
+
+/// Proves something about a log. A tile is fetched when the proof misses it: once, so one that is too short ends the work.
+async fn prove<T>(
+    pool: &Pool,
+    log: &str,
+    proof: impl Fn(&TreeView<'_, MemoryTiles>) -> Result<T, ViewError<Infallible>>,
+) -> Result<T, StoreError> {
+    let (epoch, head) = head(pool, log).await?;
+    let (mut tiles, mut fetched) = (MemoryTiles::new(), BTreeSet::new());
+    loop {
+        match proof(&TreeView::new(&tiles, head)) {
+            Err(ViewError::Short(id)) if fetched.insert(id) => {
+                tiles.insert(id, tile(pool, epoch, id, head.size).await?);
+            }
+            proved => return proved.map_err(|error| StoreError::Damaged(error.to_string())),
+        }
     }
-    Ok(tiles)
 }
 
 fn path(hashes: &[Digest]) -> Vec<[u8; 32]> {
@@ -175,11 +185,7 @@ impl AuditLog for PostgresStore {
 
     async fn inclusion(&self, log: &str, seq: u64, size: u64) -> Result<Vec<[u8; 32]>, StoreError> {
         self.state.check()?;
-        let (epoch, head) = head(&self.pool, log).await?;
-        let wanted = tiles_of_inclusion(seq, size, head.size);
-        let tiles = tiles(&self.pool, epoch, wanted, head.size).await?;
-        let proof = TreeView::new(&tiles, head).inclusion(seq, size);
-        let (proof, _leaf) = proof.map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let (proof, _leaf) = prove(&self.pool, log, |view| view.inclusion(seq, size)).await?;
         Ok(path(&proof.path))
     }
 
@@ -190,11 +196,7 @@ impl AuditLog for PostgresStore {
         to: u64,
     ) -> Result<Vec<[u8; 32]>, StoreError> {
         self.state.check()?;
-        let (epoch, head) = head(&self.pool, log).await?;
-        let wanted = tiles_of_consistency(from, to, head.size);
-        let tiles = tiles(&self.pool, epoch, wanted, head.size).await?;
-        let proof = TreeView::new(&tiles, head).consistency(from, to);
-        let proof = proof.map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let proof = prove(&self.pool, log, |view| view.consistency(from, to)).await?;
         Ok(path(&proof.path))
     }
 }
