@@ -97,7 +97,6 @@ pub(crate) struct Inner {
     decision_seconds: Histogram,
     mode_misclassified: Counter,
     permission_violations: Counter,
-    replays: Counter,
     replays_checked: Labelled<1, Counter>,
     duplicates: Labelled<1, Counter>,
     indeterminate: Counter,
@@ -240,9 +239,6 @@ impl Metrics {
     /// A repeated call met something (TM-12, TM-16).
     pub fn count_duplicate(&self, what: Duplicate) {
         self.inner.duplicates.of([what.as_str()]).inc();
-        if what == Duplicate::Replayed {
-            self.inner.replays.inc();
-        }
     }
 
     /// A replayed result was compared with its stored digest (TM-21).

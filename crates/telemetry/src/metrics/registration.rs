@@ -103,7 +103,6 @@ impl Inner {
             decision_seconds: r.seconds("decision", "Time of a policy decision", &SHORT_SECONDS),
             mode_misclassified: r.count("mode_misclassified", MISCLASSIFIED),
             permission_violations: r.count("permission_violations", VIOLATIONS),
-            replays: r.count("replays", "Calls that were answered with a stored result"),
             replays_checked: r.counts("replays_checked", ["what"], CHECKED),
             duplicates: r.counts("duplicates", ["what"], "Repeated calls, by what they met"),
             indeterminate: r.count("indeterminate", "Calls whose outcome is unknown"),

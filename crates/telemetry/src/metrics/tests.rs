@@ -101,7 +101,7 @@ fn everything_that_was_recorded_is_in_the_text() {
         (r#"placet_notifications_total{channel="ops",result="sent"}"#, 2.0),
         (r#"placet_notifications_waiting{channel="ops"}"#, 7.0),
         (r#"placet_approvals_total{result="approved"}"#, 1.0),
-        ("placet_replays_total", 1.0),
+        (r#"placet_duplicates_total{what="replayed"}"#, 1.0),
         (r#"placet_duplicates_total{what="conflict"}"#, 1.0),
         ("placet_journal_batch_size_sum", 17.0),
         (r#"placet_actor_restarts_total{actor="ledger"}"#, 1.0),
