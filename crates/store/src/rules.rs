@@ -17,22 +17,12 @@ use placet_ledger::store::{Changes, EffectChange, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
-/// A change that an entry makes.
+/// A change that an entry makes: a record before it, if there was one, and after it, unless it is gone.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// An effect record, before and after.
-    Effect { before: Option<Arc<EffectRecord>>, after: Arc<EffectRecord> },
-    /// An effect record that is gone.
-    Removed(Arc<EffectRecord>),
-    /// An approval, before and after.
-    Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
-    /// A directive, before and after.
-    Directive { before: Option<Arc<Directive>>, after: Arc<Directive> },
-    /// An approval that is gone.
-    ApprovalGone(Arc<ApprovalRecord>),
-    /// An entry of the approval service that is gone.
-    DirectiveGone(Arc<Directive>),
-    /// A run.
+    Effect { before: Option<Arc<EffectRecord>>, after: Option<Arc<EffectRecord>> },
+    Approval { before: Option<Arc<ApprovalRecord>>, after: Option<Arc<ApprovalRecord>> },
+    Directive { before: Option<Arc<Directive>>, after: Option<Arc<Directive>> },
     Run(Arc<RunRecord>),
 }
 
@@ -105,8 +95,9 @@ pub(crate) fn check_directives(
 
 /// The count of stricter changes after these changes.
 pub(crate) fn directives_rev_after(rev: u64, ops: &[Op]) -> u64 {
-    let stricter =
-        ops.iter().filter(|op| matches!(op, Op::Directive { after, .. } if after.is_restrictive()));
+    let is_stricter =
+        |op: &&Op| matches!(op, Op::Directive { after: Some(after), .. } if after.is_restrictive());
+    let stricter = ops.iter().filter(is_stricter);
     rev.saturating_add(u64::try_from(stricter.count()).unwrap_or(u64::MAX))
 }
 
@@ -155,8 +146,12 @@ impl<'a> Transaction<'a> {
         for change in std::mem::take(&mut changes.effects) {
             match change {
                 EffectChange::Put(record) => self.put_effect(*record, &reopened)?,
-                EffectChange::Remove { record_id, rev } => self.remove_effect(record_id, rev)?,
-                EffectChange::Forget { record_id, rev } => self.forget_effect(record_id, rev)?,
+                EffectChange::Remove { record_id, rev } => {
+                    self.drop_effect(record_id, rev, EffectRecord::may_be_removed)?;
+                }
+                EffectChange::Forget { record_id, rev } => {
+                    self.drop_effect(record_id, rev, EffectRecord::may_be_forgotten)?;
+                }
             }
         }
         for approval in std::mem::take(&mut changes.approvals) {
@@ -182,14 +177,14 @@ impl<'a> Transaction<'a> {
         self.open_runs(std::mem::take(&mut changes.runs))?;
         for change in std::mem::take(&mut changes.effects) {
             let EffectChange::Put(record) = change else { return Err(StoreError::Conflict) };
-            let (after, before) = (Arc::new(*record), None);
-            self.effects.insert(after.record_id, Some(Arc::clone(&after)));
-            self.ops.push(Op::Effect { before, after });
+            let (id, after) = (record.record_id, Some(Arc::new(*record)));
+            self.effects.insert(id, after.clone());
+            self.ops.push(Op::Effect { before: None, after });
         }
         for approval in std::mem::take(&mut changes.approvals) {
-            let (after, before) = (Arc::new(approval), None);
-            self.approvals.insert(after.approval_id.clone(), Some(Arc::clone(&after)));
-            self.ops.push(Op::Approval { before, after });
+            let (id, after) = (approval.approval_id.clone(), Some(Arc::new(approval)));
+            self.approvals.insert(id, after.clone());
+            self.ops.push(Op::Approval { before: None, after });
         }
         for directive in std::mem::take(&mut changes.directives) {
             self.directive_moved(None, directive);
@@ -255,37 +250,23 @@ impl<'a> Transaction<'a> {
             self.check_adoption(before.as_deref(), &after, rules.epoch)?;
         }
         self.effects.insert(after.record_id, Some(Arc::clone(&after)));
-        self.ops.push(Op::Effect { before, after });
+        self.ops.push(Op::Effect { before, after: Some(after) });
         Ok(())
     }
 
-    /// Returns a key to absent.
-    pub(crate) fn remove_effect(
+    /// Returns a key to absent, if its record may go.
+    fn drop_effect(
         &mut self,
         record_id: RecordId,
         rev: u64,
+        may_go: fn(&EffectRecord) -> bool,
     ) -> Result<(), StoreError> {
         let before = self.effect(&record_id)?.ok_or(StoreError::Conflict)?;
-        if before.rev != rev || !before.may_be_removed() {
+        if before.rev != rev || !may_go(&before) {
             return Err(StoreError::Conflict);
         }
         self.effects.insert(record_id, None);
-        self.ops.push(Op::Removed(before));
-        Ok(())
-    }
-
-    /// Drops a tombstone.
-    pub(crate) fn forget_effect(
-        &mut self,
-        record_id: RecordId,
-        rev: u64,
-    ) -> Result<(), StoreError> {
-        let before = self.effect(&record_id)?.ok_or(StoreError::Conflict)?;
-        if before.rev != rev || !before.may_be_forgotten() {
-            return Err(StoreError::Conflict);
-        }
-        self.effects.insert(record_id, None);
-        self.ops.push(Op::Removed(before));
+        self.ops.push(Op::Effect { before: Some(before), after: None });
         Ok(())
     }
 
@@ -303,7 +284,7 @@ impl<'a> Transaction<'a> {
             return Err(StoreError::Conflict);
         }
         self.approvals.insert(after.approval_id.clone(), Some(Arc::clone(&after)));
-        self.ops.push(Op::Approval { before, after });
+        self.ops.push(Op::Approval { before, after: Some(after) });
         Ok(())
     }
 
@@ -314,7 +295,7 @@ impl<'a> Transaction<'a> {
             return Err(StoreError::Conflict);
         }
         self.approvals.insert(approval_id, None);
-        self.ops.push(Op::ApprovalGone(before));
+        self.ops.push(Op::Approval { before: Some(before), after: None });
         Ok(())
     }
 
@@ -326,7 +307,7 @@ impl<'a> Transaction<'a> {
             return Err(StoreError::Conflict);
         }
         self.directives.insert(directive_id, None);
-        self.ops.push(Op::DirectiveGone(before));
+        self.ops.push(Op::Directive { before: Some(before), after: None });
         Ok(())
     }
 
@@ -360,8 +341,8 @@ impl<'a> Transaction<'a> {
     }
 
     fn directive_moved(&mut self, before: Option<Arc<Directive>>, after: Directive) {
-        let after = Arc::new(after);
-        self.directives.insert(after.directive_id.clone(), Some(Arc::clone(&after)));
+        let (id, after) = (after.directive_id.clone(), Some(Arc::new(after)));
+        self.directives.insert(id, after.clone());
         self.ops.push(Op::Directive { before, after });
     }
 

@@ -76,19 +76,17 @@ pub(super) fn edits_of(
 }
 
 fn count(op: &Op, counts: &mut Counts) {
-    let (counter, is_more) = match op {
-        Op::Effect { before: None, .. } => (&mut counts.effects, true),
-        Op::Removed(_) => (&mut counts.effects, false),
-        Op::Approval { before: None, .. } => (&mut counts.approvals, true),
-        Op::ApprovalGone(_) => (&mut counts.approvals, false),
-        Op::Directive { before: None, .. } => (&mut counts.directives, true),
-        Op::DirectiveGone(_) => (&mut counts.directives, false),
-        Op::Run(_)
-        | Op::Effect { before: Some(_), .. }
-        | Op::Approval { before: Some(_), .. }
-        | Op::Directive { before: Some(_), .. } => return,
+    let (counter, was, is) = match op {
+        Op::Effect { before, after } => (&mut counts.effects, before.is_some(), after.is_some()),
+        Op::Approval { before, after } => {
+            (&mut counts.approvals, before.is_some(), after.is_some())
+        }
+        Op::Directive { before, after } => {
+            (&mut counts.directives, before.is_some(), after.is_some())
+        }
+        Op::Run(_) => return,
     };
-    *counter = if is_more { counter.saturating_add(1) } else { counter.saturating_sub(1) };
+    *counter = counter.saturating_add(u64::from(is)).saturating_sub(u64::from(was));
 }
 
 /// Records where the contents of an entry are, and that those it deletes are to be erased.
@@ -134,31 +132,34 @@ const HERE: &[u8] = &[1];
 fn edit(op: &Op, seq: u64, edits: &mut Edits) -> Result<(), TreeFault> {
     match op {
         Op::Effect { before, after } => {
-            edits.extend(before.iter().flat_map(|before| effect_lists(before)).map(gone));
-            edits.extend(effect_lists(after).map(here));
-            put(edits, keys::effect(&after.record_id), seq, &**after)?;
-        }
-        Op::Removed(before) => {
-            edits.extend(effect_lists(before).map(gone));
-            edits.insert(keys::effect(&before.record_id), None);
+            if let Some(before) = before {
+                edits.extend(effect_lists(before).map(gone));
+                edits.insert(keys::effect(&before.record_id), None);
+            }
+            if let Some(after) = after {
+                edits.extend(effect_lists(after).map(here));
+                put(edits, keys::effect(&after.record_id), seq, &**after)?;
+            }
         }
         Op::Approval { before, after } => {
-            edits.extend(before.iter().flat_map(|before| approval_lists(before)).map(gone));
-            edits.extend(approval_lists(after).map(here));
-            put(edits, keys::approval(&after.approval_id), seq, &**after)?;
+            if let Some(before) = before {
+                edits.extend(approval_lists(before).map(gone));
+                edits.insert(keys::approval(&before.approval_id), None);
+            }
+            if let Some(after) = after {
+                edits.extend(approval_lists(after).map(here));
+                put(edits, keys::approval(&after.approval_id), seq, &**after)?;
+            }
         }
-        Op::ApprovalGone(before) => {
-            edits.extend(approval_lists(before).map(gone));
-            edits.insert(keys::approval(&before.approval_id), None);
-        }
-        Op::Directive { before, after, .. } => {
-            edits.extend(before.iter().flat_map(|before| directive_lists(before)).map(gone));
-            edits.extend(directive_lists(after).map(here));
-            put(edits, keys::directive(&after.directive_id), seq, &**after)?;
-        }
-        Op::DirectiveGone(before) => {
-            edits.extend(directive_lists(before).map(gone));
-            edits.insert(keys::directive(&before.directive_id), None);
+        Op::Directive { before, after } => {
+            if let Some(before) = before {
+                edits.extend(directive_lists(before).map(gone));
+                edits.insert(keys::directive(&before.directive_id), None);
+            }
+            if let Some(after) = after {
+                edits.extend(directive_lists(after).map(here));
+                put(edits, keys::directive(&after.directive_id), seq, &**after)?;
+            }
         }
         // Runs of all entries are written together.
         Op::Run(_) => {}

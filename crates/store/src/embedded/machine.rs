@@ -130,7 +130,7 @@ impl Machine {
     fn board(&mut self, seq: u64, decided: Decided, changes: Changes) {
         let deleted = changes.forget_content;
         for op in &decided.ops {
-            if let Op::Effect { before: None, after } = op {
+            if let Op::Effect { before: None, after: Some(after) } = op {
                 let claimed = EffectState::Claimed { epoch: self.state.epoch };
                 let claimed = EffectRecord { state: claimed, rev: 0, ..EffectRecord::clone(after) };
                 self.state.claims.board(claimed);
@@ -162,14 +162,11 @@ impl Machine {
         for op in &change.ops {
             match op {
                 // Only a record that was absent had a claim.
-                Op::Effect { before: None, after } => self.state.claims.arrived(&after.record_id),
+                Op::Effect { before: None, after: Some(after) } => {
+                    self.state.claims.arrived(&after.record_id);
+                }
                 Op::Run(run) => self.state.run_arrived(change.seq, &run.key),
-                Op::Effect { before: Some(_), .. }
-                | Op::Removed(_)
-                | Op::Approval { .. }
-                | Op::ApprovalGone(_)
-                | Op::Directive { .. }
-                | Op::DirectiveGone(_) => {}
+                Op::Effect { .. } | Op::Approval { .. } | Op::Directive { .. } => {}
             }
         }
         self.state.note_directives(&change.ops);
