@@ -101,10 +101,9 @@ pub(crate) fn directives_rev_after(rev: u64, ops: &[Op]) -> u64 {
     rev.saturating_add(u64::try_from(stricter.count()).unwrap_or(u64::MAX))
 }
 
-/// The changes of one commit so far.
-pub(crate) struct Transaction<'a> {
-    base: &'a dyn Base,
-    rules: Option<Rules<'a>>,
+/// The records that one commit changes, and how; `None`: the record is gone.
+#[derive(Default)]
+pub(crate) struct Changed {
     pub(crate) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     pub(crate) approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
     pub(crate) directives: HashMap<DirectiveId, Option<Arc<Directive>>>,
@@ -112,17 +111,16 @@ pub(crate) struct Transaction<'a> {
     pub(crate) ops: Vec<Op>,
 }
 
+/// One commit so far.
+pub(crate) struct Transaction<'a> {
+    base: &'a dyn Base,
+    rules: Option<Rules<'a>>,
+    pub(crate) changed: Changed,
+}
+
 impl<'a> Transaction<'a> {
     pub(crate) fn new(base: &'a dyn Base, rules: Option<Rules<'a>>) -> Self {
-        Self {
-            base,
-            rules,
-            effects: HashMap::new(),
-            approvals: HashMap::new(),
-            directives: HashMap::new(),
-            runs: HashMap::new(),
-            ops: Vec::new(),
-        }
+        Self { base, rules, changed: Changed::default() }
     }
 
     /// Applies the changes of records, runs and budgets, in the order in which they count.
@@ -178,13 +176,13 @@ impl<'a> Transaction<'a> {
         for change in std::mem::take(&mut changes.effects) {
             let EffectChange::Put(record) = change else { return Err(StoreError::Conflict) };
             let (id, after) = (record.record_id, Some(Arc::new(*record)));
-            self.effects.insert(id, after.clone());
-            self.ops.push(Op::Effect { before: None, after });
+            self.changed.effects.insert(id, after.clone());
+            self.changed.ops.push(Op::Effect { before: None, after });
         }
         for approval in std::mem::take(&mut changes.approvals) {
             let (id, after) = (approval.approval_id.clone(), Some(Arc::new(approval)));
-            self.approvals.insert(id, after.clone());
-            self.ops.push(Op::Approval { before: None, after });
+            self.changed.approvals.insert(id, after.clone());
+            self.changed.ops.push(Op::Approval { before: None, after });
         }
         for directive in std::mem::take(&mut changes.directives) {
             self.directive_moved(None, directive);
@@ -249,8 +247,8 @@ impl<'a> Transaction<'a> {
             check_move(before.as_deref(), &after, rules.epoch, reopened)?;
             self.check_adoption(before.as_deref(), &after, rules.epoch)?;
         }
-        self.effects.insert(after.record_id, Some(Arc::clone(&after)));
-        self.ops.push(Op::Effect { before, after: Some(after) });
+        self.changed.effects.insert(after.record_id, Some(Arc::clone(&after)));
+        self.changed.ops.push(Op::Effect { before, after: Some(after) });
         Ok(())
     }
 
@@ -265,8 +263,8 @@ impl<'a> Transaction<'a> {
         if before.rev != rev || !may_go(&before) {
             return Err(StoreError::Conflict);
         }
-        self.effects.insert(record_id, None);
-        self.ops.push(Op::Effect { before: Some(before), after: None });
+        self.changed.effects.insert(record_id, None);
+        self.changed.ops.push(Op::Effect { before: Some(before), after: None });
         Ok(())
     }
 
@@ -283,8 +281,8 @@ impl<'a> Transaction<'a> {
         if self.rules.is_some_and(is_over) {
             return Err(StoreError::Conflict);
         }
-        self.approvals.insert(after.approval_id.clone(), Some(Arc::clone(&after)));
-        self.ops.push(Op::Approval { before, after: Some(after) });
+        self.changed.approvals.insert(after.approval_id.clone(), Some(Arc::clone(&after)));
+        self.changed.ops.push(Op::Approval { before, after: Some(after) });
         Ok(())
     }
 
@@ -294,8 +292,8 @@ impl<'a> Transaction<'a> {
         if before.rev != rev || !before.may_be_forgotten() {
             return Err(StoreError::Conflict);
         }
-        self.approvals.insert(approval_id, None);
-        self.ops.push(Op::Approval { before: Some(before), after: None });
+        self.changed.approvals.insert(approval_id, None);
+        self.changed.ops.push(Op::Approval { before: Some(before), after: None });
         Ok(())
     }
 
@@ -306,8 +304,8 @@ impl<'a> Transaction<'a> {
         if before.rev != rev || is_open {
             return Err(StoreError::Conflict);
         }
-        self.directives.insert(directive_id, None);
-        self.ops.push(Op::Directive { before: Some(before), after: None });
+        self.changed.directives.insert(directive_id, None);
+        self.changed.ops.push(Op::Directive { before: Some(before), after: None });
         Ok(())
     }
 
@@ -315,7 +313,7 @@ impl<'a> Transaction<'a> {
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        match self.approvals.get(approval_id) {
+        match self.changed.approvals.get(approval_id) {
             Some(changed) => Ok(changed.clone()),
             None => self.base.approval(approval_id),
         }
@@ -342,12 +340,12 @@ impl<'a> Transaction<'a> {
 
     fn directive_moved(&mut self, before: Option<Arc<Directive>>, after: Directive) {
         let (id, after) = (after.directive_id.clone(), Some(Arc::new(after)));
-        self.directives.insert(id, after.clone());
-        self.ops.push(Op::Directive { before, after });
+        self.changed.directives.insert(id, after.clone());
+        self.changed.ops.push(Op::Directive { before, after });
     }
 
     fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
-        match self.directives.get(directive_id) {
+        match self.changed.directives.get(directive_id) {
             Some(changed) => Ok(changed.clone()),
             None => self.base.directive(directive_id),
         }
@@ -371,14 +369,14 @@ impl<'a> Transaction<'a> {
     }
 
     fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        match self.effects.get(record_id) {
+        match self.changed.effects.get(record_id) {
             Some(changed) => Ok(changed.clone()),
             None => self.base.effect(record_id),
         }
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
-        match self.runs.get(key) {
+        match self.changed.runs.get(key) {
             Some(changed) => Ok(Some(Arc::clone(changed))),
             None => self.base.run(key),
         }
@@ -386,8 +384,8 @@ impl<'a> Transaction<'a> {
 
     fn put_run(&mut self, run: RunRecord) -> Result<(), StoreError> {
         let run = Arc::new(run);
-        self.runs.insert(run.key.clone(), Arc::clone(&run));
-        self.ops.push(Op::Run(run));
+        self.changed.runs.insert(run.key.clone(), Arc::clone(&run));
+        self.changed.ops.push(Op::Run(run));
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! Invariant: a commit is decided against everything prepared before it, and readers see it only once it is as durable as it asked to be
 //! (I6).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use super::tree::{Tree, TreeFault};
 use crate::journal::writer::{AppliedFrame, Apply, ApplyFailed, Staged};
 use crate::journal::{Content, JournalError, Place};
 use crate::rules::{
-    Base, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
+    Base, Changed, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
 };
 
 /// Changes with their entry and the digests of their contents, made on the caller's thread.
@@ -94,12 +94,11 @@ impl Machine {
         }
     }
 
-    fn decide(&self, request: &mut Request, now: Timestamp) -> Result<Decided, StoreError> {
+    fn decide(&self, request: &mut Request, now: Timestamp) -> Result<Changed, StoreError> {
         let rules = Rules { epoch: self.state.epoch, now, claims: &self.state.claims };
         let mut transaction = Transaction::new(self, Some(rules));
         transaction.take_in(&mut request.changes)?;
-        let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
-        Ok(Decided { effects, approvals, directives, runs, ops })
+        Ok(transaction.changed)
     }
 
     /// The contents of a request that are not kept yet, or are damaged.
@@ -114,20 +113,19 @@ impl Machine {
     }
 
     fn has(&self, content: &Content) -> Result<bool, StoreError> {
-        let key = (content.tenant.clone(), content.digest);
-        if let Some(prepared) = self.overlay.contents.get(&key) {
-            return Ok(prepared.is_some());
-        }
-        let place = read::place(&self.tree, &content.tenant, content.digest);
-        let place = place.map_err(|fault| self.state.fail_tree(&fault))?;
-        // What an earlier process wrote may have been damaged since.
-        Ok(place.is_some_and(|place| {
-            self.state.journal.content(&place).is_ok_and(|found| found == content.bytes)
-        }))
+        let place = (content.tenant.clone(), content.digest);
+        let stored = || -> Result<Option<()>, StoreError> {
+            let place = read::place(&self.tree, &content.tenant, content.digest);
+            let place = place.map_err(|fault| self.state.fail_tree(&fault))?;
+            // What an earlier process wrote may have been damaged since.
+            let found = place.and_then(|place| self.state.journal.content(&place).ok());
+            Ok(found.filter(|found| *found == content.bytes).map(drop))
+        };
+        Ok(self.overlay.contents.or(&place, stored)?.is_some())
     }
 
     /// Adds a decision to what is prepared: later commits are decided against it.
-    fn board(&mut self, seq: u64, decided: Decided, changes: Changes) {
+    fn board(&mut self, seq: u64, decided: Changed, changes: Changes) {
         let deleted = changes.forget_content;
         for op in &decided.ops {
             if let Op::Effect { before: None, after: Some(after) } = op {
@@ -136,21 +134,13 @@ impl Machine {
                 self.state.claims.board(claimed);
             }
         }
-        for (id, record) in decided.effects {
-            self.overlay.effects.put(seq, id, record);
-        }
-        for (id, record) in decided.approvals {
-            self.overlay.approvals.put(seq, id, record);
-        }
-        for (id, record) in decided.directives {
-            self.overlay.directives.put(seq, id, record);
-        }
+        self.overlay.effects.extend(seq, decided.effects);
+        self.overlay.approvals.extend(seq, decided.approvals);
+        self.overlay.directives.extend(seq, decided.directives);
         for run in decided.runs.into_values() {
             self.state.board_run(seq, &run);
         }
-        for place in &deleted {
-            self.overlay.contents.put(seq, place.clone(), None);
-        }
+        self.overlay.contents.extend(seq, deleted.iter().map(|place| (place.clone(), None)));
         self.restriction_version = directives_rev_after(self.restriction_version, &decided.ops);
         let subjects = subjects_of(&changes.audit);
         let (ops, contents, outbox) = (decided.ops, Vec::new(), changes.outbox);
@@ -217,38 +207,17 @@ fn failed(state: &State, fault: &TreeFault) -> ApplyFailed {
     ApplyFailed(fault.to_string())
 }
 
-/// A completed [`Transaction`].
-struct Decided {
-    effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
-    approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
-    directives: HashMap<DirectiveId, Option<Arc<Directive>>>,
-    runs: HashMap<RunKey, Arc<RunRecord>>,
-    ops: Vec<Op>,
-}
-
 impl Base for Machine {
-    fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        match self.overlay.effects.get(record_id) {
-            Some(prepared) => Ok(prepared),
-            None => Ok(self.state.effect(&self.tree, record_id)?.map(Arc::new)),
-        }
+    fn effect(&self, id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
+        self.overlay.effects.or(id, || self.state.effect(&self.tree, id))
     }
 
-    fn approval(
-        &self,
-        approval_id: &ApprovalId,
-    ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        match self.overlay.approvals.get(approval_id) {
-            Some(prepared) => Ok(prepared),
-            None => Ok(self.state.approval(&self.tree, approval_id)?.map(Arc::new)),
-        }
+    fn approval(&self, id: &ApprovalId) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
+        self.overlay.approvals.or(id, || self.state.approval(&self.tree, id))
     }
 
-    fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
-        match self.overlay.directives.get(directive_id) {
-            Some(prepared) => Ok(prepared),
-            None => Ok(self.state.directive(&self.tree, directive_id)?.map(Arc::new)),
-        }
+    fn directive(&self, id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
+        self.overlay.directives.or(id, || self.state.directive(&self.tree, id))
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
@@ -279,14 +248,12 @@ impl Apply for Machine {
         let decided = self.decide(&mut request, out.now())?;
         let policy = policy_after(self.state.policy(), &PastPolicies::default(), &request.changes)?;
         let contents = self.missing(request.contents)?;
-        let kept: Vec<_> =
-            contents.iter().map(|content| (content.tenant.clone(), content.digest)).collect();
+        let place = |content: &Content| (content.tenant.clone(), content.digest);
+        let kept: Vec<_> = contents.iter().map(|content| (place(content), Some(()))).collect();
         out.answer_when(request.durability);
         let seq = out.frame(request.kind, request.payload, contents)?;
         let at = out.now();
-        for place in kept {
-            self.overlay.contents.put(seq, place, Some(()));
-        }
+        self.overlay.contents.extend(seq, kept);
         self.state.note_time(at);
         self.board(seq, decided, request.changes);
         self.state.set_policy(policy);

@@ -24,14 +24,21 @@ impl<K, V> Default for Prepared<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Prepared<K, V> {
-    /// The prepared value of a key; `None`: look in the state.
-    pub(super) fn get(&self, key: &K) -> Option<Option<V>> {
-        self.0.get(key).map(|(_, value)| value.clone())
+    /// The prepared value of a key, else the one that the state has.
+    pub(super) fn or<S: Into<V>, E>(
+        &self,
+        key: &K,
+        stored: impl FnOnce() -> Result<Option<S>, E>,
+    ) -> Result<Option<V>, E> {
+        match self.0.get(key) {
+            Some((_, prepared)) => Ok(prepared.clone()),
+            None => Ok(stored()?.map(S::into)),
+        }
     }
 
-    /// Records the change that entry `seq` makes.
-    pub(super) fn put(&mut self, seq: u64, key: K, value: Option<V>) {
-        self.0.insert(key, (seq, value));
+    /// Records the changes that entry `seq` makes.
+    pub(super) fn extend(&mut self, seq: u64, changed: impl IntoIterator<Item = (K, Option<V>)>) {
+        self.0.extend(changed.into_iter().map(|(key, value)| (key, (seq, value))));
     }
 
     /// Everything up to entry `seq` is in the state.

@@ -22,7 +22,7 @@ use super::merkle::Merkle;
 use super::overlay::Overlay;
 use super::read;
 use super::tree::{Tree, TreeFault};
-use crate::journal::{Frame, VisitError};
+use crate::journal::{Frame, Placed, VisitError};
 use crate::rules::{Base, Claimants, Op, Rules, Transaction};
 
 /// After how many entries their edits are written to the state.
@@ -82,13 +82,10 @@ impl<'a> Replay<'a> {
             format!("entry {} does not follow from those before it: {error}", frame.seq)
         })?;
         let contents = frame.contents.clone();
-        for placed in &contents {
-            let place = (placed.tenant.clone(), placed.digest);
-            self.overlay.contents.put(frame.seq, place, Some(()));
-        }
-        for place in &deleted {
-            self.overlay.contents.put(frame.seq, place.clone(), None);
-        }
+        let place = |placed: &Placed| (placed.tenant.clone(), placed.digest);
+        let kept = contents.iter().map(|placed| (place(placed), Some(())));
+        let gone = deleted.iter().map(|place| (place.clone(), None));
+        self.overlay.contents.extend(frame.seq, kept.chain(gone));
         self.changes.push(Change { seq: frame.seq, ops, contents, deleted, subjects, outbox });
         self.hashes.push(frame.hash);
         self.last_seq = frame.seq;
@@ -114,10 +111,9 @@ impl<'a> Replay<'a> {
 
     /// Whether a content is kept, according to the entries applied.
     pub(super) fn has_content(&self, tenant: &TenantId, digest: Digest) -> Result<bool, TreeFault> {
-        match self.overlay.contents.get(&(tenant.clone(), digest)) {
-            Some(prepared) => Ok(prepared.is_some()),
-            None => Ok(read::place(self.tree, tenant, digest)?.is_some()),
-        }
+        let place = (tenant.clone(), digest);
+        let stored = || read::place(self.tree, tenant, digest).map(|place| place.map(drop));
+        Ok(self.overlay.contents.or(&place, stored)?.is_some())
     }
 
     /// The last entry that was applied.
@@ -140,18 +136,12 @@ impl<'a> Replay<'a> {
         } else {
             transaction.take_in(&mut changes)?;
         }
-        let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
-        for (id, record) in effects {
-            self.overlay.effects.put(frame.seq, id, record);
-        }
-        for (id, record) in approvals {
-            self.overlay.approvals.put(frame.seq, id, record);
-        }
-        for (id, record) in directives {
-            self.overlay.directives.put(frame.seq, id, record);
-        }
-        self.runs.extend(runs);
-        Ok(ops)
+        let changed = transaction.changed;
+        self.overlay.effects.extend(frame.seq, changed.effects);
+        self.overlay.approvals.extend(frame.seq, changed.approvals);
+        self.overlay.directives.extend(frame.seq, changed.directives);
+        self.runs.extend(changed.runs);
+        Ok(changed.ops)
     }
 
     /// What is wrong with the transitions of an entry, where they are checked again.
@@ -182,24 +172,15 @@ impl Claimants for Nobody {
 
 impl Base for Replay<'_> {
     fn effect(&self, id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        match self.overlay.effects.get(id) {
-            Some(prepared) => Ok(prepared),
-            None => Ok(read::effect(self.tree, id)?.map(Arc::new)),
-        }
+        Ok(self.overlay.effects.or(id, || read::effect(self.tree, id))?)
     }
 
     fn approval(&self, id: &ApprovalId) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        match self.overlay.approvals.get(id) {
-            Some(prepared) => Ok(prepared),
-            None => Ok(read::approval(self.tree, id)?.map(Arc::new)),
-        }
+        Ok(self.overlay.approvals.or(id, || read::approval(self.tree, id))?)
     }
 
     fn directive(&self, id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
-        match self.overlay.directives.get(id) {
-            Some(prepared) => Ok(prepared),
-            None => Ok(read::directive(self.tree, id)?.map(Arc::new)),
-        }
+        Ok(self.overlay.directives.or(id, || read::directive(self.tree, id))?)
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {

@@ -26,7 +26,9 @@ use super::rows::{self, column};
 use super::state::{Head, State};
 use super::write::{self, Entries};
 use super::{outbox, policies};
-use crate::rules::{Rules, Transaction, check_directives, directives_rev_after, policy_after};
+use crate::rules::{
+    Changed, Rules, Transaction, check_directives, directives_rev_after, policy_after,
+};
 
 /// One commit as submitted, with its contents.
 #[derive(Debug)]
@@ -226,7 +228,7 @@ fn decide(
     let rules = Rules { epoch: state.epoch, now, claims: &state.claims };
     let mut transaction = Transaction::new(standing, Some(rules));
     transaction.take_in(&mut piece.changes.clone())?;
-    let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
+    let Changed { effects, approvals, directives, runs, ops } = transaction.changed;
     let restriction_version = directives_rev_after(standing.restriction_version, &ops);
     let touched = effects.keys().copied().collect();
     standing.effects.extend(effects);
