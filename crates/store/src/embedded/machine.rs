@@ -25,7 +25,7 @@ use super::overlay::Overlay;
 use super::read;
 use super::state::State;
 use super::tree::{Tree, TreeFault};
-use crate::journal::writer::{AppliedFrame, Apply, ApplyFailed, Staged};
+use crate::journal::writer::{AppliedFrame, Apply, Staged};
 use crate::journal::{Content, JournalError, Place};
 use crate::rules::{
     Base, Changed, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
@@ -163,12 +163,13 @@ impl Machine {
     }
 
     /// The changes of these entries, which are next in the queue.
-    fn take_changes(&mut self, frames: &[AppliedFrame]) -> Result<Vec<Change>, ApplyFailed> {
+    fn take_changes(&mut self, frames: &[AppliedFrame]) -> Result<Vec<Change>, JournalError> {
         let mut changes = Vec::with_capacity(frames.len());
         for frame in frames {
             let prepared = self.queue.pop_front().filter(|prepared| prepared.seq == frame.seq);
             let Some(mut change) = prepared else {
-                return Err(ApplyFailed(format!("entry {} was not prepared", frame.seq)));
+                let reason = format!("entry {} was not prepared", frame.seq);
+                return Err(JournalError::Apply { reason });
             };
             change.contents.clone_from(&frame.contents);
             changes.push(change);
@@ -176,7 +177,7 @@ impl Machine {
         Ok(changes)
     }
 
-    fn take_over(&mut self, frames: &[AppliedFrame]) -> Result<(), ApplyFailed> {
+    fn take_over(&mut self, frames: &[AppliedFrame]) -> Result<(), JournalError> {
         let Some(last) = frames.last() else { return Ok(()) };
         let changes = self.take_changes(frames)?;
         let applied = self.apply(&changes, frames);
@@ -202,9 +203,9 @@ impl Machine {
     }
 }
 
-fn failed(state: &State, fault: &TreeFault) -> ApplyFailed {
+fn failed(state: &State, fault: &TreeFault) -> JournalError {
     drop(state.fail_tree(fault));
-    ApplyFailed(fault.to_string())
+    JournalError::Apply { reason: fault.to_string() }
 }
 
 impl Base for Machine {
@@ -230,7 +231,6 @@ impl Base for Machine {
 
 impl Apply for Machine {
     type Request = Request;
-    type Reply = Committed;
     type Error = StoreError;
 
     fn admission(request: &Request) -> Admission {
@@ -241,28 +241,27 @@ impl Apply for Machine {
         request.durability == Durability::Written
     }
 
-    fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
+    fn prepare(&mut self, mut request: Request, place: Committed) -> Result<Staged, StoreError> {
+        let Committed { seq, at } = place;
         // Refuses after a fault, whichever thread found it.
         drop(self.state.tree()?);
-        check_directives(self.restriction_version, out.now(), &request.changes)?;
-        let decided = self.decide(&mut request, out.now())?;
+        check_directives(self.restriction_version, at, &request.changes)?;
+        let decided = self.decide(&mut request, at)?;
         let policy = policy_after(self.state.policy(), &PastPolicies::default(), &request.changes)?;
         let contents = self.missing(request.contents)?;
         let place = |content: &Content| (content.tenant.clone(), content.digest);
         let kept: Vec<_> = contents.iter().map(|content| (place(content), Some(()))).collect();
-        out.answer_when(request.durability);
-        let seq = out.frame(request.kind, request.payload, contents)?;
-        let at = out.now();
+        let staged = Staged::new(request.kind, request.payload, contents, request.durability)?;
         self.overlay.contents.extend(seq, kept);
         self.state.note_time(at);
         self.board(seq, decided, request.changes);
         self.state.set_policy(policy);
-        Ok(Committed { seq, at })
+        Ok(staged)
     }
 
-    fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed> {
+    fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), JournalError> {
         if let Err(error) = self.state.tree() {
-            return Err(ApplyFailed(error.to_string()));
+            return Err(JournalError::Apply { reason: error.to_string() });
         }
         batch.chunks(BATCH_ENTRIES).try_for_each(|frames| self.take_over(frames))
     }
@@ -275,7 +274,7 @@ impl Apply for Machine {
         if self.state.erasing.is_held() { Vec::new() } else { std::mem::take(&mut self.to_erase) }
     }
 
-    fn erased(&mut self, places: &[Place]) -> Result<(), ApplyFailed> {
+    fn erased(&mut self, places: &[Place]) -> Result<(), JournalError> {
         let done = self.tree.apply(&edits::erased(places), |_| {});
         done.map_err(|fault| failed(&self.state, &fault))
     }

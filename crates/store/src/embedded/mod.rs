@@ -73,9 +73,7 @@ pub use transfer::{export, import};
 use tokio::sync::oneshot;
 
 use crate::journal::medium::{Disk, Medium};
-use crate::journal::writer::{
-    self, WriterConfig, WriterEnd, WriterHandle, WriterStats, WriterWatch,
-};
+use crate::journal::writer::{self, WriterEnd, WriterHandle, WriterWatch};
 use crate::progress::Progress;
 use keeper::{Command, KeepError, Keeper};
 use machine::Machine;
@@ -208,7 +206,7 @@ impl EmbeddedStore {
         let keeper = keeper.map_err(OpenError::io("start the keeper of", &config.directory))?;
         let machine = Machine::new(Arc::clone(&state), tree, config.on_sync);
         let present = Arc::<crate::present::Present>::clone(&state.present);
-        let (writer, watch) = writer::spawn(journal, machine, WriterConfig::new(present))?;
+        let (writer, watch) = writer::spawn(journal, machine, present)?;
         let EmbeddedConfig { directory, free_space_watermark_bytes: watermark_bytes, .. } = config;
         let keeper = Mutex::new(Some(keeper));
         let store = Self { writer, watch, state, keeper, store_id, directory, watermark_bytes };
@@ -308,11 +306,6 @@ impl EmbeddedStore {
                 reason = fault => reason,
             }
         }
-    }
-
-    /// What the writer has done so far.
-    pub fn stats(&self) -> WriterStats {
-        self.writer.stats()
     }
 
     async fn blocking<T: Send + 'static>(

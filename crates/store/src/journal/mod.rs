@@ -73,7 +73,7 @@ mod segment;
 mod tail;
 mod window;
 pub(crate) mod witness;
-pub mod writer;
+pub(crate) mod writer;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -5,32 +5,24 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
-use placet_types::clock::Timestamp;
+use placet_ledger::store::{Admission, Committed, Durability};
+use placet_types::clock::{Clock, Timestamp};
 use tokio::time::Instant;
 
-use super::{
-    Admission, AppliedFrame, Apply, ApplyFailed, Counters, Durability, Later, Staged, StagedFrame,
-    WriterConfig,
-};
+use super::{AppliedFrame, Apply, BATCH_BYTES_MAX, Later, SYNC_WITHIN, Staged, WITNESS_AFTER};
 use crate::journal::medium::to_u64;
 use crate::journal::{Journal, JournalError};
 
-/// What it writes to.
-pub(super) struct Parts<A> {
-    pub(super) journal: Journal,
-    pub(super) apply: A,
-    pub(super) config: WriterConfig,
-    pub(super) counters: Arc<Counters>,
-}
-
 /// The state needed to write entries.
 pub(super) struct Appender<A: Apply> {
-    pub(super) parts: Parts<A>,
-    pub(super) later: Arc<Mutex<Later<A>>>,
+    journal: Journal,
+    apply: A,
+    /// The clock that entries take their time from.
+    clock: Arc<dyn Clock>,
+    later: Arc<Mutex<Later<A>>>,
     /// Until when free space counts as ample without a check.
     space_until: Option<Instant>,
     /// Entries written but not yet durable, hence not yet in the state.
@@ -95,7 +87,8 @@ const ROOM_BYTES_MIN: u64 = 256 << 10;
 
 /// One batch.
 pub(super) struct Batch {
-    frames: Vec<StagedFrame>,
+    /// Its entries, each with its time.
+    entries: Vec<(Timestamp, Staged)>,
     bytes: usize,
     durability: Durability,
     /// The time of its last entry, or of the last one before it.
@@ -104,19 +97,26 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Whether it accepts no further request.
-    pub(super) const fn is_full(&self, config: &WriterConfig) -> bool {
-        self.bytes >= config.batch_bytes_max
+    pub(super) const fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES_MAX
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.entries.is_empty()
     }
 }
 
 impl<A: Apply> Appender<A> {
-    pub(super) const fn new(parts: Parts<A>, later: Arc<Mutex<Later<A>>>) -> Self {
+    pub(super) const fn new(
+        journal: Journal,
+        apply: A,
+        clock: Arc<dyn Clock>,
+        later: Arc<Mutex<Later<A>>>,
+    ) -> Self {
         Self {
-            parts,
+            journal,
+            apply,
+            clock,
             later,
             space_until: None,
             unapplied: Vec::new(),
@@ -144,7 +144,7 @@ impl<A: Apply> Appender<A> {
 
     /// Whether a caller may write without having to wait.
     pub(super) fn may_write_here(&self) -> bool {
-        self.is_sound() && self.parts.journal.room_bytes() >= ROOM_BYTES_MIN
+        self.is_sound() && self.journal.room_bytes() >= ROOM_BYTES_MIN
     }
 
     const fn is_sound(&self) -> bool {
@@ -169,25 +169,23 @@ impl<A: Apply> Appender<A> {
     }
 
     /// Writes one request on its caller's thread, and what was left for later.
-    pub(super) fn write_one(&mut self, request: A::Request) -> Result<A::Reply, A::Error> {
+    pub(super) fn write_one(&mut self, request: A::Request) -> Result<Committed, A::Error> {
         let mut batch = self.begin();
         let answer = self.prepare(request, &mut batch);
-        self.note_batch(1);
         self.commit(batch)?;
         answer
     }
 
     /// Begins a batch with the requests nobody waits for. Their refusals can only be logged.
     pub(super) fn begin(&mut self) -> Batch {
-        let last_at_ms = self.parts.journal.last_at_ms().unwrap_or(i64::MIN);
+        let last_at_ms = self.journal.last_at_ms().unwrap_or(i64::MIN);
         let mut batch = Batch {
-            frames: Vec::new(),
+            entries: Vec::new(),
             bytes: 0,
             durability: Durability::Written,
             last_at: Timestamp::from_ms(last_at_ms),
         };
         let requests = std::mem::take(&mut self.later.lock().requests);
-        self.parts.counters.requests.fetch_add(to_u64(requests.len()), Ordering::Relaxed);
         for request in requests {
             if let Err(error) = self.prepare(request, &mut batch) {
                 tracing::error!(%error, "an entry that nobody waited for was refused");
@@ -196,36 +194,28 @@ impl<A: Apply> Appender<A> {
         batch
     }
 
-    /// Counts a batch with this many waiting requests.
-    pub(super) fn note_batch(&self, requests: usize) {
-        let counters = &self.parts.counters;
-        counters.requests.fetch_add(to_u64(requests), Ordering::Relaxed);
-        counters.batches.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Takes a request into a batch.
     pub(super) fn prepare(
         &mut self,
         request: A::Request,
         batch: &mut Batch,
-    ) -> Result<A::Reply, A::Error> {
+    ) -> Result<Committed, A::Error> {
         if A::admission(&request) == Admission::New && self.space_is_low()? {
-            let watermark_bytes = self.parts.journal.config.free_space_watermark_bytes;
+            let watermark_bytes = self.journal.config.free_space_watermark_bytes;
             return Err(JournalError::NoSpace { watermark_bytes }.into());
         }
-        let staged_before = to_u64(batch.frames.len());
-        let next_seq = self.parts.journal.head().0.saturating_add(staged_before).saturating_add(1);
+        let staged_before = to_u64(batch.entries.len());
+        let seq = self.journal.head().0.saturating_add(staged_before).saturating_add(1);
         // Read for each request: an entry is never dated before the event it records, however long ago its batch was begun.
-        batch.last_at = batch.last_at.max(self.parts.config.clock.now());
-        let mut staged = Staged::new(next_seq, batch.last_at);
-        let reply = self.parts.apply.prepare(request, &mut staged)?;
-        let sizes = staged.frames.iter().map(StagedFrame::bytes);
-        batch.bytes = sizes.fold(batch.bytes, usize::saturating_add);
-        if !staged.frames.is_empty() && staged.durability == Durability::Synced {
+        batch.last_at = batch.last_at.max(self.clock.now());
+        let place = Committed { seq, at: batch.last_at };
+        let staged = self.apply.prepare(request, place)?;
+        batch.bytes = batch.bytes.saturating_add(staged.bytes());
+        if staged.durability == Durability::Synced {
             batch.durability = Durability::Synced;
         }
-        batch.frames.append(&mut staged.frames);
-        Ok(reply)
+        batch.entries.push((place.at, staged));
+        Ok(place)
     }
 
     /// Whether there is too little space; while there is, it is checked every time.
@@ -234,7 +224,7 @@ impl<A: Apply> Appender<A> {
         if self.space_until.is_some_and(|until| now < until) {
             return Ok(false);
         }
-        let is_low = self.parts.journal.space_is_low()?;
+        let is_low = self.journal.space_is_low()?;
         self.space_until = if is_low { None } else { now.checked_add(SPACE_KNOWN_FOR) };
         Ok(is_low)
     }
@@ -247,15 +237,12 @@ impl<A: Apply> Appender<A> {
 
     /// The frames first, then (where asked for) the sync, the state, and the erasing.
     fn write(&mut self, batch: Batch) -> Result<(), JournalError> {
-        for StagedFrame { kind, at, payload, contents } in batch.frames {
-            let journal = &mut self.parts.journal;
-            let (placed, contents) = journal.append_with(kind, at.as_ms(), &payload, &contents)?;
-            let epoch = journal.epoch();
-            let (seq, at_ms, hash) = (placed.seq, placed.at_ms, placed.hash);
-            self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash, contents });
-            self.parts.counters.frames.fetch_add(1, Ordering::Relaxed);
+        for (at, Staged { kind, payload, contents, .. }) in batch.entries {
+            let (placed, contents) =
+                self.journal.append_with(kind, at.as_ms(), &payload, &contents)?;
+            self.unapplied.push(AppliedFrame { seq: placed.seq, hash: placed.hash, contents });
         }
-        self.parts.journal.write()?;
+        self.journal.write()?;
         if batch.durability == Durability::Synced {
             self.sync()?;
         }
@@ -264,15 +251,15 @@ impl<A: Apply> Appender<A> {
 
     /// Erases the contents that durable entries say are deleted. If interrupted, the next start finishes it.
     fn erase(&mut self) -> Result<(), JournalError> {
-        if self.parts.apply.owes_erasures() {
-            let places = self.parts.apply.to_erase();
+        if self.apply.owes_erasures() {
+            let places = self.apply.to_erase();
             if !places.is_empty() {
-                self.parts.journal.erase(&places)?;
-                self.parts.apply.erased(&places).map_err(of_apply)?;
+                self.journal.erase(&places)?;
+                self.apply.erased(&places)?;
             }
         }
         // They wait while a backup is made, and are retried until done.
-        let owes = self.parts.apply.owes_erasures();
+        let owes = self.apply.owes_erasures();
         self.erase_due = if owes { Instant::now().checked_add(ERASE_AGAIN) } else { None };
         Ok(())
     }
@@ -281,25 +268,18 @@ impl<A: Apply> Appender<A> {
     fn sync(&mut self) -> Result<(), JournalError> {
         if !self.unapplied.is_empty() {
             let began = Instant::now();
-            self.parts.journal.sync()?;
-            self.parts.apply.synced(self.unapplied.len(), began.elapsed());
-            self.parts.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            self.take_over()?;
+            self.journal.sync()?;
+            self.apply.synced(self.unapplied.len(), began.elapsed());
+            // Readers see them from here on.
+            self.apply.applied(&self.unapplied)?;
+            self.unapplied.clear();
             self.erase()?;
         }
         self.sync_due = None;
         if self.witness_due.is_none() {
             // Not delayed by later entries: under steady load the witness would never be written.
-            self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
+            self.witness_due = Instant::now().checked_add(WITNESS_AFTER);
         }
-        Ok(())
-    }
-
-    /// Passes the entries to the state machine; readers see them from here on.
-    fn take_over(&mut self) -> Result<(), JournalError> {
-        let applied = self.parts.apply.applied(&self.unapplied);
-        applied.map_err(of_apply)?;
-        self.unapplied.clear();
         Ok(())
     }
 
@@ -312,13 +292,13 @@ impl<A: Apply> Appender<A> {
     fn tend(&mut self) -> Result<(), JournalError> {
         let now = Instant::now();
         if self.sync_due.is_none() && !self.unapplied.is_empty() {
-            self.sync_due = now.checked_add(self.parts.config.sync_within);
+            self.sync_due = now.checked_add(SYNC_WITHIN);
         }
         if self.sync_due.is_some_and(|due| due <= now) {
             self.sync()?;
         }
         if self.witness_due.is_some_and(|due| due <= now) {
-            self.parts.journal.record_witness()?;
+            self.journal.record_witness()?;
             self.witness_due = None;
         }
         if self.erase_due.is_some_and(|due| due <= now) {
@@ -330,12 +310,8 @@ impl<A: Apply> Appender<A> {
     /// Makes everything durable and drops everything, the lock last, so that the journal can be opened again at once.
     pub(super) fn close(mut self) -> Result<(), JournalError> {
         self.sync()?;
-        let Parts { journal, apply, .. } = self.parts;
+        let Self { journal, apply, .. } = self;
         drop(apply);
         journal.close()
     }
-}
-
-fn of_apply(error: ApplyFailed) -> JournalError {
-    JournalError::Apply { reason: error.0 }
 }

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use placet_ledger::store::Committed;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 use super::appender::AppenderGuard;
-use super::{Apply, Later, Message, SharedAppender, WriterEnd};
+use super::{Apply, BATCH_REQUESTS_MAX, Later, Message, SharedAppender, WriterEnd};
 use crate::journal::JournalError;
 
 /// The thread's state.
@@ -20,14 +21,14 @@ pub(super) struct Worker<A: Apply> {
     pub(super) later: Arc<Mutex<Later<A>>>,
 }
 
-type Reply<A> = oneshot::Sender<Result<<A as Apply>::Reply, <A as Apply>::Error>>;
+type Reply<A> = oneshot::Sender<Result<Committed, <A as Apply>::Error>>;
 
 /// The caller to be told when all is closed.
 type Closer = oneshot::Sender<Result<(), JournalError>>;
 
 struct Waiter<A: Apply> {
     reply: Reply<A>,
-    answer: Result<A::Reply, A::Error>,
+    answer: Result<Committed, A::Error>,
 }
 
 enum Wake<A: Apply> {
@@ -114,8 +115,7 @@ impl<A: Apply> Worker<A> {
         while let Some((request, reply)) = next.take() {
             let answer = appender.prepare(request, &mut batch);
             waiters.push(Waiter { reply, answer });
-            let config = &appender.parts.config;
-            if waiters.len() >= config.batch_requests_max || batch.is_full(config) {
+            if waiters.len() >= BATCH_REQUESTS_MAX || batch.is_full() {
                 break;
             }
             match self.requests.try_recv() {
@@ -127,7 +127,6 @@ impl<A: Apply> Worker<A> {
         if waiters.is_empty() && batch.is_empty() {
             return Ok(closing);
         }
-        appender.note_batch(waiters.len());
         let committed = appender.commit(batch);
         drop(appender);
         for waiter in waiters {

@@ -9,13 +9,14 @@ use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 use tempfile::{TempDir, tempdir};
+use tokio::task::JoinHandle;
 
 use super::{
-    Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged, WriterConfig, WriterEnd,
+    Admission, AppliedFrame, Apply, BATCH_REQUESTS_MAX, Committed, Durability, Staged, WriterEnd,
     WriterHandle, WriterWatch, spawn,
 };
 use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small};
-use crate::journal::{Content, JournalConfig, JournalError, Place};
+use crate::journal::{Content, JournalConfig, JournalError, JournalReader, Place};
 
 mod callers;
 mod content;
@@ -39,9 +40,6 @@ enum Request {
     Forget(Vec<u8>),
     /// An entry as new work.
     Begin,
-    /// Asks how many entries have been prepared.
-    Ask,
-    /// Stages an entry and then refuses.
     Refuse,
     TooLarge,
     Panic,
@@ -80,11 +78,12 @@ impl Gate {
     }
 }
 
-/// A state machine that counts, and notes what it is told is durable.
+/// A state machine that notes what it is told is durable.
 #[derive(Debug, Default)]
-struct Counting {
-    prepared: u64,
+struct Noting {
     applied: Arc<Mutex<Vec<AppliedFrame>>>,
+    /// How many entries each sync made durable.
+    syncs: Arc<Mutex<Vec<usize>>>,
     /// Closed by a test to keep a batch from being finished.
     gate: Arc<Gate>,
     fail_apply: bool,
@@ -98,9 +97,8 @@ struct Counting {
     erased: Arc<Mutex<Vec<(Place, usize)>>>,
 }
 
-impl Apply for Counting {
+impl Apply for Noting {
     type Request = Request;
-    type Reply = u64;
     type Error = Refused;
 
     fn admission(request: &Request) -> Admission {
@@ -111,43 +109,42 @@ impl Apply for Counting {
         matches!(request, Request::Record(_, Durability::Written) | Request::PanicHere)
     }
 
-    fn prepare(&mut self, request: Request, out: &mut Staged) -> Result<u64, Refused> {
+    fn prepare(&mut self, request: Request, _place: Committed) -> Result<Staged, Refused> {
         self.gate.pass();
         self.threads.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
-        let seq = match request {
+        let entry = |kind, payload| Staged::new(kind, payload, Vec::new(), Durability::Synced);
+        Ok(match request {
             Request::Record(payload, durability) => {
-                out.answer_when(durability);
-                out.frame(1, payload, Vec::new())?
+                Staged::new(1, payload, Vec::new(), durability)?
             }
             Request::Keep(bytes) => {
                 let content = Content::of(TenantId::new("acme").unwrap(), bytes);
-                out.frame(2, content.digest.as_bytes().to_vec(), vec![content])?
+                let payload = content.digest.as_bytes().to_vec();
+                Staged::new(2, payload, vec![content], Durability::Synced)?
             }
             Request::Forget(bytes) => {
                 self.deleted.push(Digest::of(&bytes));
-                out.frame(6, Digest::of(&bytes).as_bytes().to_vec(), Vec::new())?
+                entry(6, Digest::of(&bytes).as_bytes().to_vec())?
             }
-            Request::Begin => out.frame(3, Vec::new(), Vec::new())?,
-            Request::Ask => return Ok(self.prepared),
-            Request::Refuse => {
-                out.frame(4, b"must not be recorded".to_vec(), Vec::new())?;
-                return Err(Refused::Refused);
-            }
-            Request::TooLarge => out.frame(5, vec![0; 2 << 20], Vec::new())?,
+            Request::Begin => entry(3, Vec::new())?,
+            Request::Refuse => return Err(Refused::Refused),
+            Request::TooLarge => entry(5, vec![0; 2 << 20])?,
             Request::Panic | Request::PanicHere => {
                 std::panic::panic_any("the state machine has a bug")
             }
-        };
-        self.prepared = self.prepared.saturating_add(1);
-        Ok(seq)
+        })
     }
 
-    fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed> {
+    fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), JournalError> {
         if self.fail_apply {
-            return Err(ApplyFailed("the state is gone".to_owned()));
+            return Err(JournalError::Apply { reason: "the state is gone".to_owned() });
         }
         self.applied.lock().unwrap().extend_from_slice(batch);
         Ok(())
+    }
+
+    fn synced(&mut self, entries: usize, _took: Duration) {
+        self.syncs.lock().unwrap().push(entries);
     }
 
     fn to_erase(&mut self) -> Vec<Place> {
@@ -168,7 +165,7 @@ impl Apply for Counting {
         !self.deleted.is_empty()
     }
 
-    fn erased(&mut self, places: &[Place]) -> Result<(), ApplyFailed> {
+    fn erased(&mut self, places: &[Place]) -> Result<(), JournalError> {
         let applied = self.applied.lock().unwrap().len();
         self.erased.lock().unwrap().extend(places.iter().map(|place| (*place, applied)));
         Ok(())
@@ -180,13 +177,26 @@ struct Bench {
     disk: FaultyDisk,
     clock: Arc<TestClock>,
     applied: Arc<Mutex<Vec<AppliedFrame>>>,
+    syncs: Arc<Mutex<Vec<usize>>>,
     gate: Arc<Gate>,
     threads: Arc<Mutex<Vec<Option<String>>>>,
-    writer: WriterHandle<Counting>,
+    reader: JournalReader,
+    writer: Arc<WriterHandle<Noting>>,
     watch: WriterWatch,
 }
 
 impl Bench {
+    /// Submits a request; answers the sequence number of its entry.
+    async fn submit(&self, request: Request) -> Result<u64, Refused> {
+        self.writer.submit(request).await.map(|committed| committed.seq)
+    }
+
+    /// The same in a task of its own.
+    fn submitting(&self, request: Request) -> JoinHandle<Result<u64, Refused>> {
+        let writer = Arc::clone(&self.writer);
+        tokio::spawn(async move { writer.submit(request).await.map(|committed| committed.seq) })
+    }
+
     /// Waits until so many requests are in the queue.
     async fn queued(&self, count: usize) {
         let queue = &self.writer.queue;
@@ -200,38 +210,43 @@ impl Bench {
 
     /// Waits until this entry is durable.
     async fn durable(&self, seq: u64) {
-        let reader = self.writer.reader();
         let is_durable = async {
-            while reader.durable_seq() < seq {
+            while self.reader.durable_seq() < seq {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(10), is_durable).await.unwrap();
     }
+
+    /// How many entries each sync made durable.
+    fn syncs(&self) -> Vec<usize> {
+        self.syncs.lock().unwrap().clone()
+    }
+
+    /// The times of all durable entries.
+    fn times(&self) -> Vec<i64> {
+        self.reader.read_from(1).map(|frame| frame.unwrap().at_ms).collect()
+    }
 }
 
 fn bench() -> Bench {
-    bench_with(|_| {}, |_| {})
+    bench_with(|_| {})
 }
 
-fn bench_with(
-    configure: impl FnOnce(&mut WriterConfig),
-    change: impl FnOnce(&mut Counting),
-) -> Bench {
+fn bench_with(change: impl FnOnce(&mut Noting)) -> Bench {
     let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
     let clock = Arc::new(TestClock(AtomicI64::new(1_000)));
-    let shared: Arc<dyn Clock> = Arc::<TestClock>::clone(&clock);
-    let mut config = WriterConfig::new(shared);
-    configure(&mut config);
-    let mut apply = Counting::default();
+    let mut apply = Noting::default();
     change(&mut apply);
-    let (applied, gate) = (Arc::clone(&apply.applied), Arc::clone(&apply.gate));
-    let threads = Arc::clone(&apply.threads);
+    let (applied, syncs) = (Arc::clone(&apply.applied), Arc::clone(&apply.syncs));
+    let (gate, threads) = (Arc::clone(&apply.gate), Arc::clone(&apply.threads));
     let journal =
         JournalConfig { segment_bytes: 1 << 20, ..on(&folder.path().join("journal"), &disk) };
     let (journal, ..) = open(journal).unwrap();
-    let (writer, watch) = spawn(journal, apply, config).unwrap();
-    Bench { folder, disk, clock, applied, gate, threads, writer, watch }
+    let reader = journal.reader();
+    let (writer, watch) = spawn(journal, apply, Arc::<TestClock>::clone(&clock)).unwrap();
+    let writer = Arc::new(writer);
+    Bench { folder, disk, clock, applied, syncs, gate, threads, reader, writer, watch }
 }
 
 fn recorded(folder: &Path) -> Vec<Vec<u8>> {
@@ -249,113 +264,93 @@ fn written(bytes: &[u8]) -> Request {
 #[tokio::test]
 async fn an_answer_means_that_the_entry_is_durable_and_in_the_index() {
     let bench = bench();
-    let reader = bench.writer.reader();
+    let reader = bench.reader.clone();
     for number in 1..=5_u8 {
-        let seq = bench.writer.submit(synced(&[number])).await.unwrap();
+        let seq = bench.submit(synced(&[number])).await.unwrap();
         assert_eq!(seq, u64::from(number));
         assert_eq!(reader.durable_seq(), seq);
         assert_eq!(reader.read(seq).unwrap().payload, [number]);
         let applied = bench.applied.lock().unwrap();
         let last = applied.last().unwrap();
-        assert_eq!(
-            (last.seq, last.kind, &last.payload, last.hash),
-            (seq, 1, &vec![number], reader.read(seq).unwrap().hash)
-        );
+        assert_eq!((last.seq, last.hash), (seq, reader.read(seq).unwrap().hash));
     }
 }
 
 #[tokio::test]
 async fn many_callers_share_one_sync() {
     let bench = bench();
-    bench.writer.submit(synced(b"first")).await.unwrap();
+    bench.submit(synced(b"first")).await.unwrap();
     let syncs_before = bench.disk.count(Op::Sync, Target::Segment);
     bench.gate.close();
-    let callers: Vec<_> = (0..200_u8)
-        .map(|number| {
-            let writer = bench.writer.clone();
-            tokio::spawn(async move { writer.submit(synced(&[number])).await.unwrap() })
-        })
-        .collect();
+    let callers: Vec<_> = (0..200_u8).map(|number| bench.submitting(synced(&[number]))).collect();
     bench.queued(199).await;
     bench.gate.open();
     let mut seqs = Vec::new();
     for caller in callers {
-        seqs.push(caller.await.unwrap());
+        seqs.push(caller.await.unwrap().unwrap());
     }
     seqs.sort_unstable();
     assert_eq!(seqs, (2..=201).collect::<Vec<_>>());
     let syncs = bench.disk.count(Op::Sync, Target::Segment) - syncs_before;
     assert!((1..=2).contains(&syncs), "{syncs} syncs for 200 entries");
-    let stats = bench.writer.stats();
-    assert_eq!((stats.requests, stats.frames), (201, 201));
-    assert!(stats.syncs <= 3);
+    assert_eq!(bench.syncs().into_iter().sum::<usize>(), 201);
 }
 
 #[tokio::test]
 async fn a_batch_takes_no_more_than_its_limit() {
-    let bench = bench_with(|config| config.batch_requests_max = 10, |_| {});
+    let bench = bench();
     bench.gate.close();
-    let callers: Vec<_> = (0..40_u8)
-        .map(|number| {
-            let writer = bench.writer.clone();
-            tokio::spawn(async move { writer.submit(synced(&[number])).await.unwrap() })
-        })
-        .collect();
-    bench.queued(39).await;
+    let callers: Vec<_> =
+        (0..BATCH_REQUESTS_MAX + 10).map(|_| bench.submitting(synced(b"x"))).collect();
+    bench.queued(BATCH_REQUESTS_MAX + 9).await;
     bench.gate.open();
     for caller in callers {
-        caller.await.unwrap();
+        caller.await.unwrap().unwrap();
     }
-    let stats = bench.writer.stats();
-    assert!((4..=5).contains(&stats.batches), "{stats:?}");
+    assert_eq!(bench.syncs(), [BATCH_REQUESTS_MAX, 10]);
 }
 
 #[tokio::test]
 async fn a_read_audit_is_answered_when_written_and_synced_soon_after() {
-    let bench = bench_with(|config| config.sync_within = Duration::from_millis(150), |_| {});
-    let reader = bench.writer.reader();
-    let before = bench.disk.count(Op::Sync, Target::Segment);
-    let seq = bench.writer.submit(written(b"read")).await.unwrap();
-    assert_eq!(bench.disk.count(Op::Sync, Target::Segment), before);
-    assert!(bench.disk.count(Op::Write, Target::Segment) > 0);
-    assert_eq!(reader.durable_seq(), 0, "not shown to others before it is durable");
+    let bench = bench();
+    let count = |op| bench.disk.count(op, Target::Segment);
+    let (writes, syncs) = (count(Op::Write), count(Op::Sync));
+    let seq = bench.submit(written(b"read")).await.unwrap();
+    assert!(count(Op::Write) > writes);
+    bench.durable(seq).await;
+    assert_eq!(count(Op::Sync), syncs + 1);
+}
+
+#[tokio::test]
+async fn a_read_audit_is_answered_before_its_sync_and_not_shown_to_others() {
+    let mut bench = bench();
+    bench.disk.fail_next(Op::Sync, Target::Segment, Failure::Eio);
+    bench.submit(written(b"read")).await.unwrap();
+    assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(JournalError::Io { .. })));
+    assert_eq!(bench.reader.durable_seq(), 0);
     assert!(bench.applied.lock().unwrap().is_empty());
-    tokio::time::timeout(Duration::from_secs(10), async {
-        while reader.durable_seq() < seq {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        while bench.applied.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .unwrap();
-    assert_eq!(bench.disk.count(Op::Sync, Target::Segment), before + 1);
 }
 
 #[tokio::test]
 async fn a_read_audit_does_not_weaken_the_batch_it_comes_in() {
     let bench = bench();
     bench.gate.close();
-    let writer = bench.writer.clone();
-    let first = tokio::spawn(async move { writer.submit(synced(b"intent")).await.unwrap() });
+    let first = bench.submitting(synced(b"intent"));
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let writer = bench.writer.clone();
-    let second = tokio::spawn(async move { writer.submit(written(b"read")).await.unwrap() });
+    let second = bench.submitting(written(b"read"));
     bench.queued(1).await;
     bench.gate.open();
-    let seq = first.await.unwrap();
-    assert!(bench.writer.reader().durable_seq() >= seq);
-    assert_eq!((second.await.unwrap(), bench.writer.stats().batches), (2, 1));
+    let seq = first.await.unwrap().unwrap();
+    assert!(bench.reader.durable_seq() >= seq);
+    assert_eq!((second.await.unwrap().unwrap(), bench.syncs()), (2, vec![2]));
 }
 
 #[tokio::test]
 async fn a_stream_of_read_audits_does_not_delay_the_sync() {
-    let bench = bench_with(|config| config.sync_within = Duration::from_millis(20), |_| {});
-    let reader = bench.writer.reader();
+    let bench = bench();
     tokio::time::timeout(Duration::from_secs(10), async {
-        while reader.durable_seq() == 0 {
-            bench.writer.submit(written(b"read")).await.unwrap();
+        while bench.reader.durable_seq() == 0 {
+            bench.submit(written(b"read")).await.unwrap();
         }
     })
     .await
@@ -365,28 +360,27 @@ async fn a_stream_of_read_audits_does_not_delay_the_sync() {
 #[tokio::test]
 async fn a_refused_request_records_nothing_and_the_others_go_on() {
     let bench = bench();
-    assert!(matches!(bench.writer.submit(Request::Refuse).await, Err(Refused::Refused)));
-    let too_large = bench.writer.submit(Request::TooLarge).await;
+    assert!(matches!(bench.submit(Request::Refuse).await, Err(Refused::Refused)));
+    let too_large = bench.submit(Request::TooLarge).await;
     assert!(matches!(too_large, Err(Refused::Journal(JournalError::TooLarge { .. }))));
-    assert_eq!(bench.writer.submit(synced(b"sound")).await.unwrap(), 1);
-    assert_eq!(bench.writer.submit(Request::Ask).await.unwrap(), 1);
+    assert_eq!(bench.submit(synced(b"sound")).await.unwrap(), 1);
     bench.writer.close().await.unwrap();
     assert_eq!(recorded(bench.folder.path()), [b"sound"]);
 }
 
 #[tokio::test]
-async fn a_question_about_an_entry_of_its_batch_waits_for_the_sync() {
+async fn a_read_audit_in_a_batch_waits_for_its_sync() {
     let mut bench = bench();
     bench.disk.fail_next(Op::Sync, Target::Segment, Failure::Eio);
     bench.gate.close();
-    let (one, two) = (bench.writer.clone(), bench.writer.clone());
-    let record = tokio::spawn(async move { one.submit(synced(b"never durable")).await });
+    let record = bench.submitting(synced(b"never durable"));
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let ask = tokio::spawn(async move { two.submit(Request::Ask).await });
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    let read = bench.submitting(written(b"read"));
+    bench.queued(1).await;
     bench.gate.open();
     assert!(record.await.unwrap().is_err());
-    assert!(ask.await.unwrap().is_err(), "an answer must not rest on what never became durable");
+    let read = read.await.unwrap();
+    assert!(read.is_err(), "an answer must not rest on what never became durable");
     assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(_)));
 }
 
@@ -394,22 +388,18 @@ async fn a_question_about_an_entry_of_its_batch_waits_for_the_sync() {
 async fn after_a_failure_every_waiter_is_refused_and_the_process_is_told() {
     for (op, failure) in [(Op::Sync, Failure::Eio), (Op::Write, Failure::Enospc)] {
         let mut bench = bench();
-        bench.writer.submit(synced(b"durable")).await.unwrap();
+        bench.submit(synced(b"durable")).await.unwrap();
         bench.disk.fail_next(op, Target::Segment, failure);
         bench.gate.close();
-        let callers: Vec<_> = (0..50_u8)
-            .map(|number| {
-                let writer = bench.writer.clone();
-                tokio::spawn(async move { writer.submit(synced(&[number])).await })
-            })
-            .collect();
+        let callers: Vec<_> =
+            (0..50_u8).map(|number| bench.submitting(synced(&[number]))).collect();
         bench.queued(49).await;
         bench.gate.open();
         for caller in callers {
             assert!(matches!(caller.await.unwrap(), Err(Refused::Journal(_))));
         }
         assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(JournalError::Io { .. })));
-        let later = bench.writer.submit(synced(b"later")).await;
+        let later = bench.submit(synced(b"later")).await;
         assert!(matches!(later, Err(Refused::Journal(JournalError::Closed))));
         assert!(matches!(bench.writer.close().await, Err(JournalError::Closed)));
         assert_eq!(bench.applied.lock().unwrap().len(), 1, "the index never saw the failed batch");
@@ -419,8 +409,8 @@ async fn after_a_failure_every_waiter_is_refused_and_the_process_is_told() {
 
 #[tokio::test]
 async fn an_index_that_cannot_follow_ends_the_writer() {
-    let mut bench = bench_with(|_| {}, |apply| apply.fail_apply = true);
-    let refused = bench.writer.submit(synced(b"x")).await.unwrap_err();
+    let mut bench = bench_with(|apply| apply.fail_apply = true);
+    let refused = bench.submit(synced(b"x")).await.unwrap_err();
     assert!(matches!(refused, Refused::Journal(JournalError::Apply { .. })));
     assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(JournalError::Apply { .. })));
 }
@@ -428,10 +418,10 @@ async fn an_index_that_cannot_follow_ends_the_writer() {
 #[tokio::test]
 async fn a_panic_in_the_state_machine_is_told_and_strands_nobody() {
     let mut bench = bench();
-    let refused = bench.writer.submit(Request::Panic).await.unwrap_err();
+    let refused = bench.submit(Request::Panic).await.unwrap_err();
     assert!(matches!(refused, Refused::Journal(JournalError::Unanswered)));
     assert!(matches!(bench.watch.ended().await, WriterEnd::Panicked));
-    assert!(bench.writer.submit(synced(b"later")).await.is_err());
+    assert!(bench.submit(synced(b"later")).await.is_err());
 }
 
 #[tokio::test]
@@ -439,48 +429,41 @@ async fn a_request_left_for_later_is_durable_without_an_answer() {
     let bench = bench();
     bench.writer.submit_later(written(b"alone")).await.unwrap();
     bench.durable(1).await;
-    assert_eq!(bench.writer.submit(written(b"awaited")).await.unwrap(), 2);
+    assert_eq!(bench.submit(written(b"awaited")).await.unwrap(), 2);
     bench.writer.submit_later(written(b"with its sync")).await.unwrap();
     bench.durable(3).await;
-    assert_eq!(bench.writer.stats().requests, 3);
 }
 
 #[tokio::test]
 async fn closing_takes_what_was_left_for_later() {
     let bench = bench();
-    assert_eq!(bench.writer.submit(written(b"awaited")).await.unwrap(), 1);
+    assert_eq!(bench.submit(written(b"awaited")).await.unwrap(), 1);
     bench.writer.submit_later(written(b"left")).await.unwrap();
     bench.writer.close().await.unwrap();
-    let payloads: Vec<_> =
-        bench.applied.lock().unwrap().iter().map(|frame| frame.payload.clone()).collect();
-    assert_eq!(payloads, [b"awaited".to_vec(), b"left".to_vec()]);
+    assert_eq!(bench.applied.lock().unwrap().len(), 2);
+    assert_eq!(recorded(bench.folder.path()), [b"awaited".as_slice(), b"left"]);
     assert!(bench.writer.submit_later(written(b"too late")).await.is_err());
 }
 
 #[tokio::test]
 async fn low_space_refuses_new_work_and_takes_completions() {
     let bench = bench();
-    assert_eq!(bench.writer.submit(Request::Begin).await.unwrap(), 1);
+    assert_eq!(bench.submit(Request::Begin).await.unwrap(), 1);
     bench.disk.set_free_bytes(1 << 20);
     // Space that was ample is not asked for at every request.
     tokio::time::sleep(Duration::from_millis(150)).await;
-    let refused = bench.writer.submit(Request::Begin).await.unwrap_err();
+    let refused = bench.submit(Request::Begin).await.unwrap_err();
     assert!(matches!(refused, Refused::Journal(JournalError::NoSpace { .. })));
-    assert_eq!(bench.writer.submit(synced(b"completion")).await.unwrap(), 2);
+    assert_eq!(bench.submit(synced(b"completion")).await.unwrap(), 2);
     bench.disk.set_free_bytes(1 << 40);
-    assert_eq!(bench.writer.submit(Request::Begin).await.unwrap(), 3);
+    assert_eq!(bench.submit(Request::Begin).await.unwrap(), 3);
 }
 
 #[tokio::test]
 async fn closing_takes_what_is_queued_to_its_end_and_records_the_witness() {
     let mut bench = bench();
     bench.gate.close();
-    let callers: Vec<_> = (1..=20_u8)
-        .map(|number| {
-            let writer = bench.writer.clone();
-            tokio::spawn(async move { writer.submit(synced(&[number])).await })
-        })
-        .collect();
+    let callers: Vec<_> = (1..=20_u8).map(|number| bench.submitting(synced(&[number]))).collect();
     bench.queued(19).await;
     let closer = bench.writer.clone();
     let closing = tokio::spawn(async move { closer.close().await });
@@ -496,7 +479,7 @@ async fn closing_takes_what_is_queued_to_its_end_and_records_the_witness() {
     assert_eq!(recorded(bench.folder.path()).len(), 20, "the lock is free once close has returned");
     assert!(matches!(bench.watch.ended().await, WriterEnd::Closed));
     assert!(matches!(
-        bench.writer.submit(Request::Ask).await,
+        bench.submit(synced(b"late")).await,
         Err(Refused::Journal(JournalError::Closed))
     ));
 }
@@ -513,8 +496,8 @@ async fn the_writer_ends_cleanly_when_all_handles_are_gone() {
 
 #[tokio::test]
 async fn the_witness_follows_when_the_writer_is_idle() {
-    let bench = bench_with(|config| config.witness_after = Duration::from_millis(10), |_| {});
-    bench.writer.submit(synced(b"x")).await.unwrap();
+    let bench = bench();
+    bench.submit(synced(b"x")).await.unwrap();
     let folder = bench.folder.path().join("journal");
     tokio::time::timeout(Duration::from_secs(10), async {
         while crate::journal::verify(&folder).unwrap().witness_seq < 1 {
@@ -527,11 +510,11 @@ async fn the_witness_follows_when_the_writer_is_idle() {
 
 #[tokio::test]
 async fn the_witness_follows_under_steady_load() {
-    let bench = bench_with(|config| config.witness_after = Duration::from_millis(50), |_| {});
+    let bench = bench();
     let folder = bench.folder.path().join("journal");
     let steady = async {
         while crate::journal::verify(&folder).unwrap().witness_seq < 1 {
-            bench.writer.submit(synced(b"x")).await.unwrap();
+            bench.submit(synced(b"x")).await.unwrap();
         }
     };
     tokio::time::timeout(Duration::from_secs(10), steady).await.unwrap();
@@ -540,25 +523,24 @@ async fn the_witness_follows_under_steady_load() {
 #[tokio::test]
 async fn the_time_of_entries_never_goes_back_with_the_clock() {
     let bench = bench();
-    bench.writer.submit(synced(b"a")).await.unwrap();
+    bench.submit(synced(b"a")).await.unwrap();
     bench.clock.0.store(400, Ordering::Relaxed);
-    bench.writer.submit(synced(b"b")).await.unwrap();
+    bench.submit(synced(b"b")).await.unwrap();
     bench.clock.0.store(1_400, Ordering::Relaxed);
-    bench.writer.submit(synced(b"c")).await.unwrap();
-    let times: Vec<_> = bench.applied.lock().unwrap().iter().map(|frame| frame.at_ms).collect();
-    assert_eq!(times, [1_000, 1_000, 1_400]);
+    bench.submit(synced(b"c")).await.unwrap();
+    assert_eq!(bench.times(), [1_000, 1_000, 1_400]);
 }
 
 #[tokio::test]
 async fn an_entry_is_not_older_than_its_request_though_its_batch_is() {
     let bench = bench();
     bench.gate.close();
-    let first = bench.writer.submit(synced(b"a"));
+    let first = bench.submit(synced(b"a"));
     let second = async {
         // By now the first holds its batch open.
         tokio::time::sleep(Duration::from_millis(20)).await;
         bench.clock.0.store(1_400, Ordering::Relaxed);
-        let second = bench.writer.submit(synced(b"b"));
+        let second = bench.submit(synced(b"b"));
         let opened = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             bench.gate.open();
@@ -567,17 +549,15 @@ async fn an_entry_is_not_older_than_its_request_though_its_batch_is() {
     };
     let (first, second) = tokio::join!(first, second);
     first.and(second).unwrap();
-    let times: Vec<_> = bench.applied.lock().unwrap().iter().map(|frame| frame.at_ms).collect();
-    assert_eq!(times, [1_000, 1_400]);
-    assert_eq!(bench.writer.stats().batches, 1, "they came in one batch");
+    assert_eq!(bench.times(), [1_000, 1_400]);
+    assert_eq!(bench.syncs(), [2], "they came in one batch");
 }
 
 #[tokio::test]
 async fn a_caller_that_goes_away_takes_nothing_back() {
     let bench = bench();
     bench.gate.close();
-    let writer = bench.writer.clone();
-    let caller = tokio::spawn(async move { writer.submit(synced(b"stays")).await });
+    let caller = bench.submitting(synced(b"stays"));
     tokio::time::sleep(Duration::from_millis(20)).await;
     caller.abort();
     bench.gate.open();

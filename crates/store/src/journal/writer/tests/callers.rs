@@ -5,8 +5,8 @@ use super::*;
 #[tokio::test]
 async fn what_waits_for_no_sync_is_written_by_its_caller() {
     let bench = bench();
-    bench.writer.submit(written(b"read")).await.unwrap();
-    bench.writer.submit(synced(b"intent")).await.unwrap();
+    bench.submit(written(b"read")).await.unwrap();
+    bench.submit(synced(b"intent")).await.unwrap();
     let threads = bench.threads.lock().unwrap().clone();
     let writers = threads.iter().map(|name| name.as_deref() == Some("placet-journal"));
     assert_eq!(writers.collect::<Vec<_>>(), [false, true], "{threads:?}");
@@ -16,13 +16,12 @@ async fn what_waits_for_no_sync_is_written_by_its_caller() {
 async fn a_caller_that_panics_while_it_writes_ends_the_writer() {
     for _ in 0..100 {
         let mut bench = bench();
-        let writer = bench.writer.clone();
-        let panicked = tokio::spawn(async move { writer.submit(Request::PanicHere).await }).await;
+        let panicked = bench.submitting(Request::PanicHere).await;
         // The thread has the appender when it begins. A caller that comes right then leaves the request to it.
         let Err(panicked) = panicked else { continue };
         assert!(panicked.is_panic());
         assert!(matches!(bench.watch.ended().await, WriterEnd::Panicked));
-        assert!(bench.writer.submit(written(b"later")).await.is_err());
+        assert!(bench.submit(written(b"later")).await.is_err());
         assert!(bench.writer.submit_later(written(b"later")).await.is_err());
         return;
     }
@@ -32,13 +31,13 @@ async fn a_caller_that_panics_while_it_writes_ends_the_writer() {
 #[tokio::test]
 async fn a_write_that_fails_at_its_caller_ends_the_writer() {
     let mut bench = bench();
-    bench.writer.submit(synced(b"durable")).await.unwrap();
+    bench.submit(synced(b"durable")).await.unwrap();
     bench.disk.fail_next(Op::Write, Target::Segment, Failure::Enospc);
-    let failed = bench.writer.submit(written(b"read")).await;
+    let failed = bench.submit(written(b"read")).await;
     assert!(matches!(failed, Err(Refused::Journal(JournalError::Io { .. }))));
     assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(JournalError::Io { .. })));
     for later in [written(b"later"), synced(b"later")] {
-        assert!(matches!(bench.writer.submit(later).await, Err(Refused::Journal(_))));
+        assert!(matches!(bench.submit(later).await, Err(Refused::Journal(_))));
     }
     assert_eq!(bench.applied.lock().unwrap().len(), 1, "the index never saw it");
 }
@@ -48,14 +47,13 @@ async fn callers_and_the_writer_write_in_turn() {
     let bench = bench();
     let callers: Vec<_> = (0..200_u8)
         .map(|number| {
-            let writer = bench.writer.clone();
             let request = if number % 2 == 0 { written(&[number]) } else { synced(&[number]) };
-            tokio::spawn(async move { writer.submit(request).await.unwrap() })
+            bench.submitting(request)
         })
         .collect();
     let mut seqs = Vec::new();
     for caller in callers {
-        seqs.push(caller.await.unwrap());
+        seqs.push(caller.await.unwrap().unwrap());
     }
     seqs.sort_unstable();
     assert_eq!(seqs, (1..=200).collect::<Vec<_>>());
