@@ -86,6 +86,16 @@ fn entry_of(frame: Frame) -> LogEntry {
     }
 }
 
+fn journal_config(folder: &Path) -> JournalConfig {
+    JournalConfig {
+        directory: folder.join("journal"),
+        segment_bytes: 64 << 10,
+        free_space_watermark_bytes: 0,
+        archive: None,
+        medium: Arc::new(Disk),
+    }
+}
+
 /// A journal that was closed and opened in between, its tree, two checkpoints, and the export of all of it.
 fn exported() -> Exported {
     let folder = tempdir().unwrap();
@@ -93,20 +103,16 @@ fn exported() -> Exported {
     let origin = NoteName::new("placet.example/journal").unwrap();
     let key = Arc::new(SealKey::open_or_create(&folder.path().join("seal.key"), &name).unwrap());
     let (mut appender, mut tiles) = (Appender::default(), MemoryTiles::new());
-    let config = || JournalConfig {
-        segment_bytes: 64 << 10,
-        ..JournalConfig::new(folder.path().join("journal"))
-    };
     let checkpoints = [("older", 1..=OLDER), ("checkpoint", OLDER + 1..=ENTRIES)];
     let mut lines = vec![export_header(&origin).unwrap()];
     let mut last = None;
     for (file, seqs) in checkpoints {
-        let mut journal = Journal::open(config(), &mut |_| Ok(())).unwrap().journal;
+        let mut journal = Journal::open(journal_config(folder.path())).unwrap().journal;
         for seq in seqs {
             let payload =
                 format!("{{\"version\":2,\"audit\":[{{\"note\":\"Größe {seq} \\u2028\"}}]}}");
             let at_ms = 1_800_000_000_000 + i64::try_from(seq / 3).unwrap();
-            let appended = journal.append(2, at_ms, payload.as_bytes()).unwrap();
+            let appended = journal.append_with(2, at_ms, payload.as_bytes(), &[]).unwrap().0;
             appender.append(&appended.hash);
             if seq % 50 == 0 {
                 journal.sync().unwrap();
@@ -234,12 +240,12 @@ fn the_page_of_code_refuses_another_log_another_key_and_another_checkpoint() {
 /// The log rebuilt, whole and chained, with one entry changed.
 fn exported_again(log: &Exported) -> Vec<String> {
     let folder = tempdir().unwrap();
-    let config = JournalConfig::new(folder.path().join("journal"));
-    let mut journal = Journal::open(config, &mut |_| Ok(())).unwrap().journal;
+    let mut journal = Journal::open(journal_config(folder.path())).unwrap().journal;
     for (seq, line) in (1..).zip(&log.lines[1..]) {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let payload = if seq == 77 { "\"nothing\"" } else { line["payload"].as_str().unwrap() };
-        journal.append(2, line["at_ms"].as_i64().unwrap(), payload.as_bytes()).unwrap();
+        let at_ms = line["at_ms"].as_i64().unwrap();
+        journal.append_with(2, at_ms, payload.as_bytes(), &[]).unwrap();
     }
     journal.sync().unwrap();
     let mut lines = vec![log.lines[0].clone()];

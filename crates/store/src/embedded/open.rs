@@ -161,11 +161,11 @@ pub(super) const STATE: &str = "state";
 /// How the journal of a store is configured.
 pub(super) fn journal_config(config: &EmbeddedConfig) -> JournalConfig {
     JournalConfig {
+        directory: config.directory.join(JOURNAL),
         segment_bytes: config.segment_bytes,
         free_space_watermark_bytes: config.free_space_watermark_bytes,
         archive: config.archive.clone(),
         medium: Arc::clone(&config.medium),
-        ..JournalConfig::new(config.directory.join(JOURNAL))
     }
 }
 
@@ -300,8 +300,8 @@ impl<'a> Start<'a> {
         };
         let begin = if oldest == 0 { Begin::Earliest } else { Begin::Segment(oldest) };
         let config = journal_config(self.config);
-        let recovered = Journal::open_locked(config, lock, begin, &mut |_| Ok(()))?;
-        Ok((recovered.journal, recovered.report.torn_bytes, recovered.base))
+        let recovered = Journal::open_locked(config, lock, begin)?;
+        Ok((recovered.journal, recovered.torn_bytes, recovered.base))
     }
 
     /// State and snapshots only contain durable entries: one that goes further than the journal proves that the journal is an older copy,

@@ -26,7 +26,7 @@ use super::tree::{Tree, TreeFault};
 use super::{EmbeddedConfig, keys, read, trust};
 use crate::journal::lock::Lock;
 use crate::journal::medium::replace_file;
-use crate::journal::{Base, Begin, Content, Journal, JournalError, Placed};
+use crate::journal::{Base, Content, Journal, JournalError, Placed};
 use crate::seal::{ExportLine, Walk, export_header, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError,
@@ -237,9 +237,7 @@ impl Import {
     fn new(config: &EmbeddedConfig) -> Result<Self, TransferError> {
         let directory = config.directory.clone();
         config.medium.create_dir(&directory)?;
-        let journal = journal_config(config);
-        let lock = Journal::lock(&journal).map_err(refused)?;
-        let recovered = Journal::open_locked(journal, lock, Begin::First, &mut |_| Ok(()));
+        let recovered = Journal::open(journal_config(config));
         Ok(Self {
             directory,
             journal: recovered.map_err(refused)?.journal,

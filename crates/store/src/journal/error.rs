@@ -188,7 +188,7 @@ pub enum Fault {
     },
 }
 
-/// The source of a refusal by the visitor of [`super::Journal::open`].
+/// The source of a refusal by the visitor of [`super::verify_each`].
 pub type VisitError = Box<dyn std::error::Error + Send + Sync>;
 
 impl JournalError {

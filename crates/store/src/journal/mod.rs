@@ -87,7 +87,7 @@ pub use content::{CONTENT_BYTES_MAX, Content, Place, Placed};
 pub use error::{Fault, JournalError, VisitError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use reader::{FrameIter, JournalReader};
-pub use scan::{VerifyReport, verify, verify_each};
+pub use scan::{VerifyReport, verify_each};
 
 pub use files::unmoved_segments;
 pub(crate) use files::{Base, SegmentFiles, copy_file};
@@ -97,14 +97,12 @@ pub(crate) use witness::Witness;
 
 use frame::{Header, encode, frame_bytes};
 use lock::Lock;
-use medium::{Disk, Medium, MediumFile, to_u64, write_all_at};
+use medium::{Medium, MediumFile, to_u64, write_all_at};
 use reader::{Extent, Shared};
 use recovery::{first_segment, recover_segment, remove_temporaries};
 use scan::{Position, SegmentIndex, scan};
 use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, path_of};
 
-const SEGMENT_BYTES: u64 = 64 << 20;
-const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
 /// How much the buffer may hold before it is written without being asked.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 
@@ -123,19 +121,6 @@ pub struct JournalConfig {
     pub medium: Arc<dyn Medium>,
 }
 
-impl JournalConfig {
-    /// A journal in this folder with the defaults: segments of 64 MiB, watermark at 256 MiB.
-    pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self {
-            directory: directory.into(),
-            segment_bytes: SEGMENT_BYTES,
-            free_space_watermark_bytes: FREE_SPACE_WATERMARK_BYTES,
-            archive: None,
-            medium: Arc::new(Disk),
-        }
-    }
-}
-
 /// The entry that an append made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRef {
@@ -147,30 +132,13 @@ pub struct FrameRef {
     pub hash: [u8; 32],
 }
 
-/// What opening found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// How many entries there are.
-    pub frames: u64,
-    /// How many bytes of an interrupted append were cut off.
-    pub torn_bytes: u64,
-    /// The epoch that has begun.
-    pub epoch: u64,
-    /// How many segments there are.
-    pub segments: u64,
-    /// The last entry; 0 in an empty journal.
-    pub last_seq: u64,
-    /// Its hash.
-    pub head: [u8; 32],
-}
-
 /// An opened journal, and the state in which it was found.
 #[derive(Debug)]
 pub struct Recovered {
     /// The journal, ready for appends in a new epoch.
     pub journal: Journal,
-    /// What opening found.
-    pub report: RecoveryReport,
+    /// How many bytes of an interrupted append were cut off.
+    pub torn_bytes: u64,
     /// What was archived.
     pub(crate) base: Base,
 }
@@ -198,17 +166,12 @@ pub struct Journal {
 impl Journal {
     /// Takes the lock, verifies everything, cuts off an interrupted append and begins a new epoch, durably.
     ///
-    /// `visit` is handed every entry in order while they are verified; what it builds is good only if this call succeeds.
-    ///
     /// # Errors
-    /// [`JournalError::Locked`], [`JournalError::Corrupt`], [`JournalError::Forgotten`], what `visit` refuses, or what the
-    /// operating system answers. Nothing has been changed in the first three cases.
-    pub fn open(
-        config: JournalConfig,
-        visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
-    ) -> Result<Recovered, JournalError> {
+    /// [`JournalError::Locked`], [`JournalError::Corrupt`], [`JournalError::Forgotten`], or what the operating system answers. Nothing
+    /// has been changed in the first three cases.
+    pub fn open(config: JournalConfig) -> Result<Recovered, JournalError> {
         let lock = Self::lock(&config)?;
-        Self::open_locked(config, lock, Begin::First, visit)
+        Self::open_locked(config, lock, Begin::First)
     }
 
     /// Makes the folder and takes the lock, for checks that have to run under the lock before the journal is opened.
@@ -224,12 +187,11 @@ impl Journal {
         config: JournalConfig,
         lock: Lock,
         begin: Begin,
-        visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
     ) -> Result<Recovered, JournalError> {
         let directory = config.directory.clone();
         let medium = Arc::clone(&config.medium);
         let files = SegmentFiles::new(Arc::clone(&medium), &directory, config.archive.as_deref());
-        let (witness, found) = scan(&files, &begin, visit)?;
+        let (witness, found) = scan(&files, &begin, &mut |_| Ok(()))?;
         remove_temporaries(&*medium, &directory)?;
         // A start does not depend on the archive.
         if let Err(error) = files.finish_archiving(&found.base) {
@@ -251,19 +213,11 @@ impl Journal {
             Some(opened) => opened,
             None => first_segment(&config)?,
         };
-        let report = RecoveryReport {
-            frames: found.position.seq,
-            torn_bytes: found.torn_bytes,
-            epoch: witness.epoch,
-            segments: opened.segment.number,
-            last_seq: found.position.seq,
-            head: found.position.head,
-        };
         let mut segments = found.segments;
         if segments.is_empty() {
             segments.push(opened.segment.clone());
         }
-        let extent = Extent { segments, durable_seq: report.last_seq };
+        let extent = Extent { segments, durable_seq: found.position.seq };
         let mut journal = Self {
             shared: Arc::new(Shared::new(files, extent)),
             config,
@@ -281,27 +235,15 @@ impl Journal {
             poisoned: false,
         };
         journal.record_witness()?;
-        Ok(Recovered { journal, report, base: found.base })
+        Ok(Recovered { journal, torn_bytes: found.torn_bytes, base: found.base })
     }
 
-    /// Adds an entry to the buffer in memory. Nothing is promised before [`Journal::write`] and [`Journal::sync`].
+    /// Adds an entry with its contents to the buffer in memory; answers where these are. Nothing is promised before [`Journal::write`] and
+    /// [`Journal::sync`].
     ///
     /// # Errors
     /// [`JournalError::TooLarge`], which leaves the journal usable; otherwise a failed write or sync (at a full segment or
     /// buffer), or [`JournalError::Poisoned`].
-    pub fn append(
-        &mut self,
-        kind: u8,
-        at_ms: i64,
-        payload: &[u8],
-    ) -> Result<FrameRef, JournalError> {
-        self.append_with(kind, at_ms, payload, &[]).map(|(placed, _)| placed)
-    }
-
-    /// Like [`Journal::append`], for an entry with contents; answers where these are.
-    ///
-    /// # Errors
-    /// As [`Journal::append`].
     pub fn append_with(
         &mut self,
         kind: u8,
@@ -463,11 +405,6 @@ impl Journal {
     /// The last appended entry and its hash; 0 and zeros in an empty journal.
     pub fn head(&self) -> (u64, [u8; 32]) {
         (self.position.seq, self.position.head)
-    }
-
-    /// The last durable entry.
-    pub fn durable_seq(&self) -> u64 {
-        self.durable.seq
     }
 
     /// The time of the last appended entry; no later one is earlier.

@@ -1,6 +1,6 @@
 //! Reading a whole journal and verifying every byte of it, in order.
 //!
-//! Owns: the checks of segments, frames and chain, and [`verify`]. Not here: repairing (only a torn tail is repaired, by `Journal::open`).
+//! Owns: the checks of segments, frames and chain, and [`verify_each`]. Not here: repairing (only a torn tail is repaired, by `Journal::open`).
 //! Invariant: reads only; the first fault ends the scan with its exact place.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use placet_types::digest::Digest;
 /// The interval at which entries are marked with their place, so that one is found without reading from the start.
 pub(crate) const INDEX_EVERY: u64 = 8;
 
-/// What [`verify`] found.
+/// What [`verify_each`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyReport {
     /// How many entries there are.
@@ -31,8 +31,6 @@ pub struct VerifyReport {
     pub segments: u64,
     /// The first entry that was verified: more than 1 where the archive is not there. Only the hash links the chain before it to the rest.
     pub first_seq: u64,
-    /// How many of the segments were read from the archive.
-    pub archived_segments: u64,
     /// Bytes at the end that an interrupted append left; the next start cuts them off.
     pub torn_bytes: u64,
     /// The epoch of the last process that opened the journal.
@@ -49,19 +47,12 @@ pub struct VerifyReport {
     pub last_at_ms: Option<i64>,
 }
 
-/// Verifies a journal without changing anything and without taking the lock. Archived segments are read from the archive folder next to the
-/// journal where they are there; otherwise verification begins where the rest continues them.
+/// Verifies a journal without changing anything and without taking the lock. Archived segments are read from the archive folder (without
+/// one, that next to the journal) where they are there; otherwise verification begins where the rest continues them. Passes each entry to
+/// `visit`, in order, once it is verified.
 ///
 /// # Errors
-/// The first thing that is wrong, with its exact place; or what the operating system answered.
-pub fn verify(directory: &Path) -> Result<VerifyReport, JournalError> {
-    verify_each(directory, None, &mut |_| Ok(()))
-}
-
-/// Like [`verify`], with the archive in another folder; passes each entry to `visit`, in order, once it is verified.
-///
-/// # Errors
-/// As [`verify`]; and what `visit` refuses.
+/// The first thing that is wrong, with its exact place; what the operating system answered; or what `visit` refuses.
 pub fn verify_each(
     directory: &Path,
     archive: Option<&Path>,
@@ -69,12 +60,10 @@ pub fn verify_each(
 ) -> Result<VerifyReport, JournalError> {
     let files = SegmentFiles::new(Arc::new(Disk), directory, archive);
     let (witness, scan) = scan(&files, &Begin::Earliest, visit)?;
-    let archived = scan.segments.iter().filter(|segment| segment.number < scan.base.segment);
     Ok(VerifyReport {
         frames: scan.position.seq,
         segments: scan.segments.last().map_or(0, |segment| segment.number),
         first_seq: scan.first_seq,
-        archived_segments: to_u64(archived.count()),
         torn_bytes: scan.torn_bytes,
         epoch: witness.map_or(0, |witness| witness.epoch),
         last_seq: scan.position.seq,

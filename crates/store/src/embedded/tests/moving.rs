@@ -310,7 +310,7 @@ async fn an_illegal_move_in_a_sound_chain_is_found() {
     let done = make(&*store, "key", true).await;
     store.close().await.unwrap();
     let journal_config = crate::embedded::open::journal_config(&config);
-    let recovered = crate::journal::Journal::open(journal_config, &mut |_| Ok(())).unwrap();
+    let recovered = crate::journal::Journal::open(journal_config).unwrap();
     let mut journal = recovered.journal;
     let again = dispatched(&*store, &done);
     let (kind, payload) = crate::embedded::codec::encode_entry(&mut puts(&[&again])).unwrap();
@@ -339,7 +339,7 @@ async fn an_illegal_move_of_a_directive_in_a_sound_chain_is_found() {
         copy_folder(folder.path(), copy.path());
         let config = self::config(copy.path());
         let journal_config = crate::embedded::open::journal_config(&config);
-        let recovered = crate::journal::Journal::open(journal_config, &mut |_| Ok(())).unwrap();
+        let recovered = crate::journal::Journal::open(journal_config).unwrap();
         let mut journal = recovered.journal;
         for mut changes in changes {
             let (kind, payload) = crate::embedded::codec::encode_entry(&mut changes).unwrap();

@@ -29,7 +29,7 @@ async fn a_ledger_of_many_records_starts_quickly_and_looks_up_quickly() {
         segment_bytes: 64 << 20,
         ..config(folder.path())
     };
-    let recovered = Journal::open(journal_config(&config), &mut |_| Ok(())).unwrap();
+    let recovered = Journal::open(journal_config(&config)).unwrap();
     let mut journal = recovered.journal;
     let began = Instant::now();
     let key = |number: u32| format!("key-{number}");

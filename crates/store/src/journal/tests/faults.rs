@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tempfile::tempdir;
 
-use super::{Failure, FaultyDisk, Op, Target, fill, on, open, payloads, small};
-use crate::journal::{Base, JournalError, SegmentFiles, verify};
+use super::{Failure, FaultyDisk, Op, Target, fill, on, open, payloads, small, verify};
+use crate::journal::{Base, JournalError, SegmentFiles};
 
 #[test]
 fn after_a_failed_write_or_sync_nothing_more_is_taken_and_nothing_is_tried_again() {

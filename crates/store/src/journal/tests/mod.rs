@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(crate) use medium::{Failure, FaultyDisk, Op, Target};
 
-use super::{Frame, Journal, JournalConfig, JournalError, RecoveryReport};
+use super::{Frame, FrameRef, Journal, JournalConfig, JournalError, VerifyReport, verify_each};
 
 /// A config with segments small enough to have several, on a medium that does not wait for the disk.
 pub(crate) fn small(directory: &Path) -> JournalConfig {
@@ -22,21 +22,35 @@ pub(crate) fn small(directory: &Path) -> JournalConfig {
 
 pub(crate) fn on(directory: &Path, medium: &FaultyDisk) -> JournalConfig {
     JournalConfig {
+        directory: directory.to_owned(),
         segment_bytes: 2048,
+        free_space_watermark_bytes: 256 << 20,
+        archive: None,
         medium: Arc::new(medium.clone()),
-        ..JournalConfig::new(directory)
     }
 }
 
-pub(crate) fn open(
-    config: JournalConfig,
-) -> Result<(Journal, Vec<Frame>, RecoveryReport), JournalError> {
-    let mut seen = Vec::new();
-    let recovered = Journal::open(config, &mut |frame| {
-        seen.push(frame.clone());
-        Ok(())
-    })?;
-    Ok((recovered.journal, seen, recovered.report))
+/// Opens; answers the entries, and how many bytes were cut off.
+pub(crate) fn open(config: JournalConfig) -> Result<(Journal, Vec<Frame>, u64), JournalError> {
+    let recovered = Journal::open(config)?;
+    let seen = recovered.journal.reader().read_from(1).collect::<Result<_, _>>()?;
+    Ok((recovered.journal, seen, recovered.torn_bytes))
+}
+
+pub(crate) fn verify(directory: &Path) -> Result<VerifyReport, JournalError> {
+    verify_each(directory, None, &mut |_| Ok(()))
+}
+
+impl Journal {
+    /// An entry without contents.
+    pub(crate) fn append(
+        &mut self,
+        kind: u8,
+        at_ms: i64,
+        payload: &[u8],
+    ) -> Result<FrameRef, JournalError> {
+        self.append_with(kind, at_ms, payload, &[]).map(|(placed, _)| placed)
+    }
 }
 
 pub(crate) fn payloads(frames: &[Frame]) -> Vec<Vec<u8>> {

@@ -3,8 +3,7 @@
 use proptest::prelude::*;
 use tempfile::tempdir;
 
-use super::{open, payloads, small};
-use crate::journal::verify;
+use super::{open, payloads, small, verify};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -44,7 +43,7 @@ proptest! {
                     all.push(payload);
                     prop_assert_eq!(usize::try_from(placed.seq).unwrap(), all.len());
                     // Running over into the next segment syncs what came before.
-                    written = written.max(usize::try_from(journal.durable_seq()).unwrap());
+                    written = written.max(usize::try_from(journal.reader().durable_seq()).unwrap());
                 }
                 Step::Write => {
                     journal.write().unwrap();
@@ -53,7 +52,7 @@ proptest! {
                 Step::Sync => {
                     journal.sync().unwrap();
                     written = all.len();
-                    prop_assert_eq!(usize::try_from(journal.durable_seq()).unwrap(), written);
+                    prop_assert_eq!(usize::try_from(journal.reader().durable_seq()).unwrap(), written);
                 }
                 Step::Kill | Step::Close => {
                     if matches!(step, Step::Close) {
@@ -63,14 +62,14 @@ proptest! {
                         drop(journal);
                     }
                     all.truncate(written);
-                    let (reopened, seen, report) = open(small(folder.path())).unwrap();
+                    let (reopened, seen, torn_bytes) = open(small(folder.path())).unwrap();
                     journal = reopened;
                     epoch += 1;
                     prop_assert_eq!(&payloads(&seen), &all);
-                    prop_assert_eq!((report.epoch, report.torn_bytes), (epoch, 0));
+                    prop_assert_eq!((journal.epoch(), torn_bytes), (epoch, 0));
                 }
             }
-            let durable = usize::try_from(journal.durable_seq()).unwrap();
+            let durable = usize::try_from(journal.reader().durable_seq()).unwrap();
             for (index, payload) in all.iter().enumerate().take(durable).rev().take(3) {
                 let frame = journal.reader().read(u64::try_from(index).unwrap() + 1).unwrap();
                 prop_assert_eq!(&frame.payload, payload);

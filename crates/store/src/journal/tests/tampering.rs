@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::tempdir;
 
-use super::{fill, open, payloads, small};
-use crate::journal::{Fault, JournalConfig, JournalError, verify};
+use super::{fill, open, payloads, small, verify};
+use crate::journal::{Fault, JournalConfig, JournalError};
 
 const HEADER: usize = 64;
 /// Every frame of `fill` has a payload of 100 bytes.
@@ -71,13 +71,13 @@ fn a_last_frame_torn_at_any_byte_is_cut_off_and_nothing_else() {
         alter(&segment(torn.path(), 1), |bytes| bytes[start + kept..].fill(0));
         let found = verify(torn.path()).unwrap();
         assert_eq!((found.frames, found.torn_bytes > 0), (4, kept > 0), "{kept} bytes kept");
-        let (mut journal, seen, report) = open(small(torn.path())).unwrap();
+        let (mut journal, seen, torn_bytes) = open(small(torn.path())).unwrap();
         assert_eq!(payloads(&seen), all[..4]);
-        assert_eq!(report.torn_bytes, found.torn_bytes);
+        assert_eq!(torn_bytes, found.torn_bytes);
         assert_eq!(journal.append(1, 9, b"instead").unwrap().seq, 5);
         journal.close().unwrap();
-        let (_, seen, report) = open(small(torn.path())).unwrap();
-        assert_eq!((seen.len(), report.torn_bytes), (5, 0));
+        let (_, seen, torn_bytes) = open(small(torn.path())).unwrap();
+        assert_eq!((seen.len(), torn_bytes), (5, 0));
         assert_eq!(seen[4].payload, b"instead");
     }
 }
@@ -111,7 +111,7 @@ fn any_flipped_bit_in_any_frame_is_refused_even_in_the_last_one() {
 #[test]
 fn zeroed_bytes_before_a_later_frame_are_refused() {
     let folder = tempdir().unwrap();
-    let config = JournalConfig { segment_bytes: 64 << 10, ..JournalConfig::new(folder.path()) };
+    let config = JournalConfig { segment_bytes: 64 << 10, ..small(folder.path()) };
     let (mut journal, ..) = open(config.clone()).unwrap();
     for number in 0..100 {
         journal.append(1, number, &[7; 100]).unwrap();
@@ -131,7 +131,7 @@ fn zeroed_bytes_before_a_later_frame_are_refused() {
 #[test]
 fn a_lost_sector_in_a_batch_that_never_became_durable_is_a_torn_tail() {
     let folder = tempdir().unwrap();
-    let config = JournalConfig { segment_bytes: 64 << 10, ..JournalConfig::new(folder.path()) };
+    let config = JournalConfig { segment_bytes: 64 << 10, ..small(folder.path()) };
     let (mut journal, ..) = open(config.clone()).unwrap();
     let append = |journal: &mut super::Journal, count| {
         for _ in 0..count {
@@ -148,8 +148,8 @@ fn a_lost_sector_in_a_batch_that_never_became_durable_is_a_torn_tail() {
     let whole_before = (4096 - HEADER) / FRAME;
     let found = verify(folder.path()).unwrap();
     assert_eq!(usize::try_from(found.frames).unwrap(), whole_before);
-    let (mut journal, seen, report) = open(config.clone()).unwrap();
-    assert_eq!((seen.len(), report.torn_bytes), (whole_before, found.torn_bytes));
+    let (mut journal, seen, torn_bytes) = open(config.clone()).unwrap();
+    assert_eq!((seen.len(), torn_bytes), (whole_before, found.torn_bytes));
 
     // The same loss with a later batch behind it is damage: the later frames say that these had been durable.
     append(&mut journal, 10);

@@ -15,7 +15,7 @@ use super::{
     Admission, AppliedFrame, Apply, BATCH_REQUESTS_MAX, Committed, Durability, Staged, WriterEnd,
     WriterHandle, WriterWatch, spawn,
 };
-use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small};
+use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small, verify};
 use crate::journal::{Content, JournalConfig, JournalError, JournalReader, Place};
 
 mod callers;
@@ -473,7 +473,7 @@ async fn closing_takes_what_is_queued_to_its_end_and_records_the_witness() {
     for caller in callers {
         caller.await.unwrap().unwrap();
     }
-    let report = crate::journal::verify(&bench.folder.path().join("journal")).unwrap();
+    let report = verify(&bench.folder.path().join("journal")).unwrap();
     assert_eq!((report.frames, report.witness_seq), (20, 20));
     assert_eq!(bench.applied.lock().unwrap().len(), 20);
     assert_eq!(recorded(bench.folder.path()).len(), 20, "the lock is free once close has returned");
@@ -490,7 +490,7 @@ async fn the_writer_ends_cleanly_when_all_handles_are_gone() {
     writer.submit(written(b"kept")).await.unwrap();
     drop(writer);
     assert!(matches!(watch.ended().await, WriterEnd::Closed));
-    let report = crate::journal::verify(&folder.path().join("journal")).unwrap();
+    let report = verify(&folder.path().join("journal")).unwrap();
     assert_eq!(report.witness_seq, 1);
 }
 
@@ -500,7 +500,7 @@ async fn the_witness_follows_when_the_writer_is_idle() {
     bench.submit(synced(b"x")).await.unwrap();
     let folder = bench.folder.path().join("journal");
     tokio::time::timeout(Duration::from_secs(10), async {
-        while crate::journal::verify(&folder).unwrap().witness_seq < 1 {
+        while verify(&folder).unwrap().witness_seq < 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -513,7 +513,7 @@ async fn the_witness_follows_under_steady_load() {
     let bench = bench();
     let folder = bench.folder.path().join("journal");
     let steady = async {
-        while crate::journal::verify(&folder).unwrap().witness_seq < 1 {
+        while verify(&folder).unwrap().witness_seq < 1 {
             bench.submit(synced(b"x")).await.unwrap();
         }
     };

@@ -52,7 +52,6 @@ fn stands_to(first: u64, floor: Option<Frontier>, signed: &[Signed]) -> Vec<Agai
         frames: ENTRIES,
         segments: 3,
         first_seq: first,
-        archived_segments: 0,
         torn_bytes: 0,
         epoch: 1,
         last_seq: ENTRIES,
