@@ -43,9 +43,9 @@ fn by_age(
     query: &DirectiveQuery,
     after: Option<Placed<'_>>,
 ) -> Result<Vec<Directive>, StoreError> {
-    let list = |kind| keys::directive_by_age(query.tenant.as_ref(), kind, None);
+    let list = |kind| keys::directive_by_age(query.tenant.as_ref(), kind, &[]);
     let prefixes: Vec<_> = kinds(query).into_iter().map(list).collect();
-    let mut place = after.map(key_of);
+    let mut place = after.map(|(at, id)| keys::place(at, id.as_str().as_bytes()));
     if query.newest_first {
         let made_before = query.made_before.map(|at| keys::ordered(at).to_vec());
         place = place.into_iter().chain(made_before).min();
@@ -66,11 +66,6 @@ fn by_age(
     Ok(found)
 }
 
-fn key_of(placed: Placed<'_>) -> Vec<u8> {
-    let (created_at, id) = placed;
-    [keys::ordered(created_at).as_slice(), id.as_str().as_bytes()].concat()
-}
-
 /// All that are open after a time, sorted: they are few.
 fn open(
     state: &State,
@@ -79,7 +74,7 @@ fn open(
     at: Timestamp,
     after: Option<Placed<'_>>,
 ) -> Result<Vec<Directive>, StoreError> {
-    let list = |kind| keys::directive_open(query.tenant.as_ref(), kind, None);
+    let list = |kind| keys::directive_open(query.tenant.as_ref(), kind, &[]);
     let prefixes: Vec<_> = kinds(query).into_iter().map(list).collect();
     // A directive open until a time is no longer open at that time.
     let begin = Timestamp::from_ms(at.as_ms().saturating_add(1));

@@ -198,39 +198,40 @@ fn only(key: Vec<u8>) -> Listed {
 
 /// The lists that contain an effect record, with its tenant.
 fn effect_lists(record: &EffectRecord) -> impl Iterator<Item = Listed> {
-    let (code, id) = (keys::effect_code(&record.state), &record.record_id);
+    let (code, id) = (keys::effect_code(&record.state), record.record_id.digest());
     let tenant = || record.scope.tenant.as_str().as_bytes().to_vec();
-    let settled = keys::is_settled_code(code)
-        .then(|| (keys::settled_at(code, Some((record.updated_at, id))), tenant()));
-    let state = (keys::effect_state_at(code, Some(id)), tenant());
-    let call = (keys::call(&record.call_id), id.digest().as_bytes().to_vec());
+    let place = || keys::place(record.updated_at, id.as_bytes());
+    let settled = keys::is_settled_code(code).then(|| (keys::settled_at(code, &place()), tenant()));
+    let state = (keys::effect_state_at(code, Some(&record.record_id)), tenant());
+    let call = (keys::call(&record.call_id), id.as_bytes().to_vec());
     [state, call].into_iter().chain(settled)
 }
 
 /// The lists that contain an approval.
 fn approval_lists(approval: &ApprovalRecord) -> impl Iterator<Item = Listed> {
     let (tenant, code) = (approval.chain.tenant(), keys::approval_code(&approval.state));
-    let place = Some((approval.created_at, &approval.approval_id));
+    let place = keys::place(approval.created_at, approval.approval_id.as_str().as_bytes());
     let external = approval.external_tenants.iter();
     [
-        keys::approval_list(None, code, place),
-        keys::approval_list(Some(tenant), code, place),
-        keys::capability_list(tenant, &approval.capability, code, place),
-        keys::call_approval(&approval.call_id, place),
+        keys::approval_list(None, code, &place),
+        keys::approval_list(Some(tenant), code, &place),
+        keys::capability_list(tenant, &approval.capability, code, &place),
+        keys::call_approval(&approval.call_id, &place),
     ]
     .into_iter()
-    .chain(external.map(move |external| keys::external_list(external, code, place)))
+    .chain(external.map(move |external| keys::external_list(external, code, &place)))
     .map(only)
 }
 
 /// The lists that contain a directive.
 fn directive_lists(directive: &Directive) -> impl Iterator<Item = Listed> {
-    let (kind, id) = (directive.kind(), &directive.directive_id);
+    let (kind, id) = (directive.kind(), directive.directive_id.as_str().as_bytes());
     let tenants = [None, Some(&directive.tenant)].into_iter();
     let lists = tenants.flat_map(move |tenant| {
+        let made = keys::directive_by_age(tenant, kind, &keys::place(directive.created_at, id));
         let open = directive.open_until();
-        let open = open.map(|until| keys::directive_open(tenant, kind, Some((until, id))));
-        [keys::directive_by_age(tenant, kind, Some(directive.place()))].into_iter().chain(open)
+        let open = open.map(|until| keys::directive_open(tenant, kind, &keys::place(until, id)));
+        [made].into_iter().chain(open)
     });
     lists.map(only)
 }

@@ -177,14 +177,14 @@ pub(super) fn effect_state_at(code: u8, record_id: Option<&RecordId>) -> Vec<u8>
     key(EFFECT_STATE, &[&[code], digest.as_ref().map_or(&[], |digest| digest.as_bytes())])
 }
 
-/// The position in the list for retention, at a record, or before all of them.
-pub(super) fn settled_at(code: u8, place: Option<(Timestamp, &RecordId)>) -> Vec<u8> {
-    let mut out = key(SETTLED, &[&[code]]);
-    if let Some((moved_at, record_id)) = place {
-        out.extend_from_slice(&ordered(moved_at));
-        out.extend_from_slice(record_id.digest().as_bytes());
-    }
-    out
+/// The position in the list for retention, at a place.
+pub(super) fn settled_at(code: u8, place: &[u8]) -> Vec<u8> {
+    key(SETTLED, &[&[code], place])
+}
+
+/// A place in a list that is ordered by a time: the time, then an id. The empty one is before all of them.
+pub(super) fn place(at: Timestamp, id: &[u8]) -> Vec<u8> {
+    [ordered(at).as_slice(), id].concat()
 }
 
 /// Times as bytes in the same order: the sign bit is flipped.
@@ -254,72 +254,39 @@ pub(super) fn tile(tile: TileId) -> Vec<u8> {
     key(TILE, &[&[tile.level], &tile.index.to_be_bytes()])
 }
 
-/// The position in the list of a call's approvals, at an approval, or before all of them.
-pub(super) fn call_approval(call_id: &ToolCallId, place: Option<ApprovalPlace<'_>>) -> Vec<u8> {
+/// A key in the list of a call's approvals, at a place.
+pub(super) fn call_approval(call_id: &ToolCallId, place: &[u8]) -> Vec<u8> {
     // No call's name has a zero byte, so that one name is never the beginning of another's keys.
-    let mut out = key(CALL_APPROVAL, &[call_id.as_str().as_bytes(), &[0]]);
-    if let Some((created_at, approval_id)) = place {
-        out.extend_from_slice(&ordered(created_at));
-        out.extend_from_slice(approval_id.as_str().as_bytes());
-    }
-    out
+    key(CALL_APPROVAL, &[call_id.as_str().as_bytes(), &[0], place])
 }
 
 pub(super) fn approval(approval_id: &ApprovalId) -> Vec<u8> {
     key(APPROVAL, &[approval_id.as_str().as_bytes()])
 }
 
-/// An approval's position among the others, oldest first.
-pub(super) type ApprovalPlace<'a> = (Timestamp, &'a ApprovalId);
-
-/// A key in one of the two lists of approvals, in a state, at a place or before all of them.
-pub(super) fn approval_list(
-    tenant: Option<&TenantId>,
-    code: u8,
-    place: Option<ApprovalPlace<'_>>,
-) -> Vec<u8> {
-    let mut out = match tenant {
+/// A key in one of the two lists of approvals, in a state, at a place.
+pub(super) fn approval_list(tenant: Option<&TenantId>, code: u8, place: &[u8]) -> Vec<u8> {
+    match tenant {
         // No tenant's name has a zero byte, so that one name is never the beginning of another's keys.
-        Some(tenant) => key(APPROVAL_TENANT, &[tenant.as_str().as_bytes(), &[0]]),
-        None => vec![APPROVAL_STATE],
-    };
-    out.push(code);
-    if let Some((created_at, approval_id)) = place {
-        out.extend_from_slice(&ordered(created_at));
-        out.extend_from_slice(approval_id.as_str().as_bytes());
+        Some(tenant) => key(APPROVAL_TENANT, &[tenant.as_str().as_bytes(), &[0, code], place]),
+        None => key(APPROVAL_STATE, &[&[code], place]),
     }
-    out
 }
 
-/// A key in the list of approvals that other tenants ask of this one, in a state, at a place or before all of them.
-pub(super) fn external_list(
-    external: &TenantId,
-    code: u8,
-    place: Option<ApprovalPlace<'_>>,
-) -> Vec<u8> {
-    let mut out = key(APPROVAL_EXTERNAL, &[external.as_str().as_bytes(), &[0, code]]);
-    if let Some((created_at, approval_id)) = place {
-        out.extend_from_slice(&ordered(created_at));
-        out.extend_from_slice(approval_id.as_str().as_bytes());
-    }
-    out
+/// A key in the list of approvals that other tenants ask of this one, in a state, at a place.
+pub(super) fn external_list(external: &TenantId, code: u8, place: &[u8]) -> Vec<u8> {
+    key(APPROVAL_EXTERNAL, &[external.as_str().as_bytes(), &[0, code], place])
 }
 
-/// A key in the list of approvals of an operation within a tenant, in a state, at a place or before all of them.
+/// A key in the list of approvals of an operation within a tenant, in a state, at a place.
 pub(super) fn capability_list(
     tenant: &TenantId,
     capability: &CapabilityId,
     code: u8,
-    place: Option<ApprovalPlace<'_>>,
+    place: &[u8],
 ) -> Vec<u8> {
-    let name = capability.to_string();
-    let parts = [tenant.as_str().as_bytes(), &[0], name.as_bytes(), &[0, code]];
-    let mut out = key(APPROVAL_CAPABILITY, &parts);
-    if let Some((created_at, approval_id)) = place {
-        out.extend_from_slice(&ordered(created_at));
-        out.extend_from_slice(approval_id.as_str().as_bytes());
-    }
-    out
+    let (tenant, name) = (tenant.as_str().as_bytes(), capability.to_string());
+    key(APPROVAL_CAPABILITY, &[tenant, &[0], name.as_bytes(), &[0, code], place])
 }
 
 /// A directive.
@@ -338,30 +305,25 @@ const fn directive_code(kind: DirectiveKind) -> u8 {
     }
 }
 
-/// A key in a list of directives: of one kind, by a time, at a place or before all of them.
+/// A key in a list of directives: of one kind, by a time, at a place.
 fn directive_list(
     [all, of_tenant]: [u8; 2],
     tenant: Option<&TenantId>,
     kind: DirectiveKind,
-    place: Option<(Timestamp, &DirectiveId)>,
+    place: &[u8],
 ) -> Vec<u8> {
-    let mut out = match tenant {
-        Some(tenant) => key(of_tenant, &[tenant.as_str().as_bytes(), &[0]]),
-        None => vec![all],
-    };
-    out.push(directive_code(kind));
-    if let Some((at, directive_id)) = place {
-        out.extend_from_slice(&ordered(at));
-        out.extend_from_slice(directive_id.as_str().as_bytes());
+    let code = directive_code(kind);
+    match tenant {
+        Some(tenant) => key(of_tenant, &[tenant.as_str().as_bytes(), &[0, code], place]),
+        None => key(all, &[&[code], place]),
     }
-    out
 }
 
 /// The same by age.
 pub(super) fn directive_by_age(
     tenant: Option<&TenantId>,
     kind: DirectiveKind,
-    place: Option<(Timestamp, &DirectiveId)>,
+    place: &[u8],
 ) -> Vec<u8> {
     directive_list(DIRECTIVE_AGE, tenant, kind, place)
 }
@@ -370,7 +332,7 @@ pub(super) fn directive_by_age(
 pub(super) fn directive_open(
     tenant: Option<&TenantId>,
     kind: DirectiveKind,
-    place: Option<(Timestamp, &DirectiveId)>,
+    place: &[u8],
 ) -> Vec<u8> {
     directive_list(DIRECTIVE_OPEN, tenant, kind, place)
 }

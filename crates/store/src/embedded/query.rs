@@ -32,7 +32,7 @@ pub(super) struct Page<T> {
 pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
     let tree = state.tree()?;
     let lists = |code| match query.settled_before {
-        Some(_) => keys::settled_at(code, None),
+        Some(_) => keys::settled_at(code, &[]),
         None => keys::effect_state_at(code, None),
     };
     let all = match query.open_only || query.orphaned {
@@ -80,7 +80,7 @@ fn start(state: &State, tree: &Tree, query: &EffectQuery) -> Result<Option<Vec<u
             && query.state.as_deref().is_none_or(|wanted| record.state.name() == wanted)
             && record.updated_at < before
     });
-    Ok(record.map(|record| [keys::ordered(record.updated_at).as_slice(), &digest].concat()))
+    Ok(record.map(|record| keys::place(record.updated_at, &digest)))
 }
 
 fn page_of_effects(
@@ -138,10 +138,10 @@ pub(super) fn approvals(
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
     let tree = state.tree()?;
     let mut place = match &query.after {
-        Some(after) => state.approval(&tree, after)?.map(|after| {
-            let id = after.approval_id.as_str().as_bytes();
-            [keys::ordered(after.created_at).as_slice(), id].concat()
-        }),
+        Some(after) => {
+            let approval = state.approval(&tree, after)?;
+            approval.map(|found| keys::place(found.created_at, after.as_str().as_bytes()))
+        }
         None => None,
     };
     let prefixes = approval_lists(query);
@@ -170,11 +170,11 @@ fn approval_lists(query: &ApprovalQuery) -> Vec<Vec<u8>> {
         codes.retain(|code| Some(*code) != pending);
     }
     let list = |code| match (&query.external, &query.tenant, &query.capability) {
-        (Some(external), _, _) => keys::external_list(external, code, None),
+        (Some(external), _, _) => keys::external_list(external, code, &[]),
         (None, Some(tenant), Some(capability)) => {
-            keys::capability_list(tenant, capability, code, None)
+            keys::capability_list(tenant, capability, code, &[])
         }
-        (None, tenant, _) => keys::approval_list(tenant.as_ref(), code, None),
+        (None, tenant, _) => keys::approval_list(tenant.as_ref(), code, &[]),
     };
     codes.into_iter().map(list).collect()
 }
@@ -185,7 +185,7 @@ pub(super) fn approval_of_call(
     call_id: &ToolCallId,
 ) -> Result<Option<ApprovalRecord>, StoreError> {
     let tree = state.tree()?;
-    let lists = lists_at(&[keys::call_approval(call_id, None)], None);
+    let lists = lists_at(&[keys::call_approval(call_id, &[])], None);
     let page = page_of_ids(state, &tree, &lists, Order::Descending, 1)?;
     let Some(last) = page.found.first().and_then(|place| approval_id(place)) else {
         return Ok(None);

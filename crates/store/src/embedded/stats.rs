@@ -48,7 +48,7 @@ fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFa
     Ok(StoreStats {
         entries: meta.applied_seq,
         records: by_state(&keys::EFFECT_STATES, &|code| keys::effect_state_at(code, None))?,
-        approvals: by_state(&keys::APPROVAL_STATES, &|code| keys::approval_list(None, code, None))?,
+        approvals: by_state(&keys::APPROVAL_STATES, &|code| keys::approval_list(None, code, &[]))?,
         directives: meta.counts.directives,
         runs: meta.counts.runs,
         contents: tree.count(&[keys::CONTENT])?,
