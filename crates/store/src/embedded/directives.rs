@@ -12,7 +12,7 @@ use placet_types::directive::DirectiveKind;
 use placet_types::ids::DirectiveId;
 
 use super::keys;
-use super::query::{PAGE, lists_at, order, page_of_ids};
+use super::query::{lists_at, order, page_of_ids, paged};
 use super::state::State;
 use super::tree::{Order, Tree};
 
@@ -50,20 +50,13 @@ fn by_age(
         let made_before = query.made_before.map(|at| keys::ordered(at).to_vec());
         place = place.into_iter().chain(made_before).min();
     }
-    let mut found = Vec::new();
-    while found.len() < query.limit {
-        let most = query.limit.saturating_sub(found.len()).min(PAGE);
-        let lists = lists_at(&prefixes, place.as_deref());
-        let page = page_of_ids(state, tree, &lists, order(query.newest_first), most)?;
-        for id in page.found.iter().filter_map(|place| directive_id(place)) {
-            found.extend(state.directive(tree, &id)?.filter(|entry| query.wants(entry)));
-        }
-        match page.next {
-            Some(next) => place = Some(next),
-            None => break,
-        }
-    }
-    Ok(found)
+    let order = order(query.newest_first);
+    let page = |place: Option<&[u8]>, most| {
+        page_of_ids(state, tree, &lists_at(&prefixes, place), order, most)
+    };
+    paged(query.limit, place, page, |id| {
+        Ok(state.directive(tree, id)?.filter(|entry| query.wants(entry)))
+    })
 }
 
 /// All that are open after a time, sorted: they are few.
@@ -78,23 +71,17 @@ fn open(
     let prefixes: Vec<_> = kinds(query).into_iter().map(list).collect();
     // A directive open until a time is no longer open at that time.
     let begin = Timestamp::from_ms(at.as_ms().saturating_add(1));
-    let mut place = keys::ordered(begin).to_vec();
+    let place = keys::ordered(begin).to_vec();
     let beyond = if query.newest_first { Ordering::Less } else { Ordering::Greater };
-    let mut found: Vec<Directive> = Vec::new();
-    loop {
-        let lists = lists_at(&prefixes, Some(&place));
-        let page = page_of_ids(state, tree, &lists, Order::Ascending, PAGE)?;
-        for id in page.found.iter().filter_map(|place| directive_id(place)) {
-            let entry = state.directive(tree, &id)?.filter(|entry| query.wants(entry));
-            let is_beyond =
-                |entry: &Directive| after.is_none_or(|after| entry.place().cmp(&after) == beyond);
-            found.extend(entry.filter(is_beyond));
-        }
-        match page.next {
-            Some(next) => place = next,
-            None => break,
-        }
-    }
+    let is_wanted = |entry: &Directive| {
+        query.wants(entry) && after.is_none_or(|after| entry.place().cmp(&after) == beyond)
+    };
+    let page = |place: Option<&[u8]>, most| {
+        page_of_ids(state, tree, &lists_at(&prefixes, place), Order::Ascending, most)
+    };
+    let mut found = paged(usize::MAX, Some(place), page, |id| {
+        Ok(state.directive(tree, id)?.filter(is_wanted))
+    })?;
     found.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
     found.dedup_by(|a, b| a.directive_id == b.directive_id);
     if query.newest_first {
@@ -102,10 +89,4 @@ fn open(
     }
     found.truncate(query.limit);
     Ok(found)
-}
-
-/// The directive at a place: eight bytes of time, then its id.
-fn directive_id(place: &[u8]) -> Option<DirectiveId> {
-    let (_time, id) = place.split_first_chunk::<8>()?;
-    DirectiveId::new(std::str::from_utf8(id).ok()?).ok()
 }

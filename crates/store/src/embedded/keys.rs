@@ -29,6 +29,8 @@
 //! y channel 00 of                            a message that waits
 //! ```
 
+use std::str::FromStr;
+
 use placet_ledger::approval::ApprovalState;
 use placet_ledger::audit::Subject;
 use placet_ledger::outbox::MessageKey;
@@ -185,6 +187,12 @@ pub(super) fn settled_at(code: u8, place: &[u8]) -> Vec<u8> {
 /// A place in a list that is ordered by a time: the time, then an id. The empty one is before all of them.
 pub(super) fn place(at: Timestamp, id: &[u8]) -> Vec<u8> {
     [ordered(at).as_slice(), id].concat()
+}
+
+/// The id in a place; `None`: it is not one.
+pub(super) fn id_at<I: FromStr>(place: &[u8]) -> Option<I> {
+    let (_time, id) = place.split_first_chunk::<8>()?;
+    std::str::from_utf8(id).ok()?.parse().ok()
 }
 
 /// Times as bytes in the same order: the sign bit is flipped.

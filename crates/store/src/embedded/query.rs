@@ -3,13 +3,15 @@
 //! Owns paging and filters. Not here: single look-ups (`state`), the directives (`directives`). Invariants: what is listed is durable, and
 //! matches the query when it is answered, though it moved while the list was read; the writer waits for no more than one page.
 
+use std::str::FromStr;
+
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::outbox::Outbox;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalQuery, EffectQuery, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId, ToolCallId};
+use placet_types::ids::{RecordId, ToolCallId};
 
 use super::codec::decode_value;
 use super::state::State;
@@ -17,7 +19,7 @@ use super::tree::{List, Order, Tree, TreeFault};
 use super::{keys, read};
 
 /// How many identifiers are gathered at a time.
-pub(super) const PAGE: usize = 256;
+const PAGE: usize = 256;
 /// How many keys are read at a time, matching or not: no batch is applied meanwhile.
 const LOOKED_AT_MAX: usize = 4096;
 
@@ -41,16 +43,28 @@ pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRe
     };
     let codes = codes(query.state.as_deref(), keys::effect_state_code, all);
     let prefixes: Vec<Vec<u8>> = codes.into_iter().map(lists).collect();
+    let place = start(state, &tree, query)?;
+    let page = |place: Option<&[u8]>, most| {
+        page_of_effects(state, &tree, query, &lists_at(&prefixes, place), most)
+    };
+    paged(query.limit, place, page, |record_id| {
+        Ok(state.effect(&tree, record_id)?.filter(|record| fits(state, query, record)))
+    })
+}
+
+/// Reads the records of one page after the other, until there are as many as asked for.
+pub(super) fn paged<I, T>(
+    limit: usize,
+    mut place: Option<Vec<u8>>,
+    page: impl Fn(Option<&[u8]>, usize) -> Result<Page<I>, StoreError>,
+    record: impl Fn(&I) -> Result<Option<T>, StoreError>,
+) -> Result<Vec<T>, StoreError> {
     let mut found = Vec::new();
-    let mut place = start(state, &tree, query)?;
-    while found.len() < query.limit {
-        let most = query.limit.saturating_sub(found.len()).min(PAGE);
-        let lists = lists_at(&prefixes, place.as_deref());
-        let page = page_of_effects(state, &tree, query, &lists, most)?;
-        for record_id in page.found {
-            let record =
-                state.effect(&tree, &record_id)?.filter(|record| fits(state, query, record));
-            found.extend(record);
+    while found.len() < limit {
+        let most = limit.saturating_sub(found.len()).min(PAGE);
+        let page = page(place.as_deref(), most)?;
+        for id in &page.found {
+            found.extend(record(id)?);
         }
         match page.next {
             Some(next) => place = Some(next),
@@ -137,29 +151,20 @@ pub(super) fn approvals(
     query: &ApprovalQuery,
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
     let tree = state.tree()?;
-    let mut place = match &query.after {
+    let place = match &query.after {
         Some(after) => {
             let approval = state.approval(&tree, after)?;
             approval.map(|found| keys::place(found.created_at, after.as_str().as_bytes()))
         }
         None => None,
     };
-    let prefixes = approval_lists(query);
-    let mut found = Vec::new();
-    while found.len() < query.limit {
-        let most = query.limit.saturating_sub(found.len()).min(PAGE);
-        let lists = lists_at(&prefixes, place.as_deref());
-        let page = page_of_ids(state, &tree, &lists, order(query.newest_first), most)?;
-        for approval_id in page.found.iter().filter_map(|place| approval_id(place)) {
-            let approval = state.approval(&tree, &approval_id)?;
-            found.extend(approval.filter(|approval| query.wants(approval)));
-        }
-        match page.next {
-            Some(next) => place = Some(next),
-            None => break,
-        }
-    }
-    Ok(found)
+    let (prefixes, order) = (approval_lists(query), order(query.newest_first));
+    let page = |place: Option<&[u8]>, most| {
+        page_of_ids(state, &tree, &lists_at(&prefixes, place), order, most)
+    };
+    paged(query.limit, place, page, |approval_id| {
+        Ok(state.approval(&tree, approval_id)?.filter(|approval| query.wants(approval)))
+    })
 }
 
 fn approval_lists(query: &ApprovalQuery) -> Vec<Vec<u8>> {
@@ -187,10 +192,8 @@ pub(super) fn approval_of_call(
     let tree = state.tree()?;
     let lists = lists_at(&[keys::call_approval(call_id, &[])], None);
     let page = page_of_ids(state, &tree, &lists, Order::Descending, 1)?;
-    let Some(last) = page.found.first().and_then(|place| approval_id(place)) else {
-        return Ok(None);
-    };
-    let approval = state.approval(&tree, &last)?;
+    let Some(last) = page.found.first() else { return Ok(None) };
+    let approval = state.approval(&tree, last)?;
     Ok(approval.filter(|approval| approval.call_id == *call_id))
 }
 
@@ -212,17 +215,17 @@ pub(super) fn outbox(state: &State) -> Result<Outbox, StoreError> {
     read().map_err(|fault| state.fail_tree(&fault))
 }
 
-/// The places in some lists.
-pub(super) fn page_of_ids(
+/// What is in some lists by age.
+pub(super) fn page_of_ids<I: FromStr>(
     state: &State,
     tree: &Tree,
     lists: &[List],
     order: Order,
     most: usize,
-) -> Result<Page<Vec<u8>>, StoreError> {
+) -> Result<Page<I>, StoreError> {
     let mut page = Page { found: Vec::new(), next: None };
     let mut visit = |rest: &[u8], _value: &[u8]| {
-        page.found.push(rest.to_vec());
+        page.found.extend(keys::id_at(rest));
         let goes_on = page.found.len() < most;
         if !goes_on {
             page.next = Some(rest.to_vec());
@@ -245,10 +248,4 @@ fn codes(
 /// The record whose digest these bytes are.
 pub(super) fn record_id(bytes: &[u8]) -> Option<RecordId> {
     Digest::from_bytes(bytes.try_into().ok()?).to_string().parse().ok()
-}
-
-/// The approval in a place: eight bytes of time, then its id.
-fn approval_id(place: &[u8]) -> Option<ApprovalId> {
-    let (_created_at, id) = place.split_first_chunk::<8>()?;
-    ApprovalId::new(std::str::from_utf8(id).ok()?).ok()
 }
