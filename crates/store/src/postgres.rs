@@ -318,7 +318,7 @@ impl Store for PostgresStore {
         }
         let answered = match timeout_at(deadline, &mut answer).await {
             Ok(answered) => answered,
-            Err(_elapsed) if ticket.give_up() => {
+            Err(_elapsed) if ticket.take() => {
                 let wait = patience.as_millis();
                 return Err(StoreError::Unreachable(format!("earlier changes took {wait} ms")));
             }

@@ -6,7 +6,7 @@
 //! when it is certain that it was not kept.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
@@ -39,22 +39,14 @@ const TRIES_MAX: u32 = 200;
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-const WAITS: u8 = 0;
-const TAKEN: u8 = 1;
-const GIVEN_UP: u8 = 2;
-
-/// Whether a commit still waits, has been taken up, or was given up by its caller.
+/// Whether a commit has been taken up, or was given up by its caller.
 #[derive(Debug, Default)]
-pub(super) struct Ticket(AtomicU8);
+pub(super) struct Ticket(AtomicBool);
 
 impl Ticket {
-    fn turn(&self, to: u8) -> bool {
-        self.0.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Gives the commit up; `false`: it has been taken up already.
-    pub(super) fn give_up(&self) -> bool {
-        self.turn(GIVEN_UP)
+    /// Takes the commit up, or gives it up; `false`: the other side was first.
+    pub(super) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
     }
 }
 
@@ -186,7 +178,7 @@ impl Writer {
         let mut batch: Vec<Submission> = Vec::new();
         let mut next = Some(first);
         while let Some(submission) = next.take() {
-            if submission.ticket.turn(TAKEN) {
+            if submission.ticket.take() {
                 let contents = submission.piece.content.iter().map(|(.., bytes)| bytes.len());
                 bytes = contents.fold(bytes, usize::saturating_add);
                 self.board(&submission);
