@@ -2,8 +2,7 @@
 //! freezes, delegations, revocations.
 //!
 //! Owns their views and the questions to Cedar. An entry that the caller may not see gets the same answer as one that does not exist; that
-//! a freeze holds a call is no secret to those who may see the call. Invariant: no argument that its schema marks sensitive is in a view,
-//! though the digest that people agree to covers it.
+//! a freeze holds a call is no secret to those who may see the call. Invariant: no argument that its schema marks sensitive is in a view.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +20,13 @@ use placet_policy::{
 use placet_types::{
     approval::Vote,
     clock::Timestamp,
-    directive::{DirectiveBody, Grant},
+    directive::DirectiveBody,
     error::{ErrorCode, Refusal},
     ids::{AdapterName, DirectiveId, GroupId, PrincipalId},
 };
 
 use crate::{
-    audit, masking,
+    audit,
     refusals::{gone, read},
     reviewer::{self, Capacity},
     rules,
@@ -130,7 +129,7 @@ pub(crate) fn view_of(
         created_at: entry.created_at,
         starts_at: entry.starts_at,
         expires_at: entry.expires_at,
-        body: shown_body(entry),
+        body: entry.body.clone(),
         requirement: entry.requirement.clone(),
         votes: entry.votes.clone(),
         uses: entry.uses,
@@ -153,12 +152,6 @@ fn state_of(entry: &Directive, now: Timestamp) -> &'static str {
         | DirectiveState::Ended { .. }
         | DirectiveState::Reviewed { .. }) => state.name(),
     }
-}
-
-fn shown_body(entry: &Directive) -> DirectiveBody {
-    let DirectiveBody::Grant(grant) = &entry.body else { return entry.body.clone() };
-    let (pattern, masked) = (masking::masked_pattern(grant), BTreeSet::new());
-    DirectiveBody::Grant(Box::new(Grant { pattern, masked, ..grant.as_ref().clone() }))
 }
 
 /// Whether the caller may see an entry: in their own right, or because they may decide on it, such as for an absent colleague.

@@ -2,7 +2,7 @@
 //!
 //! Owns what a grant may cover. Cedar is asked as for an approval of that call. Invariants: a standing grant is approved under the
 //! requirement of the very call it was proposed from, and covers that call; a proposer who has it cover more does not count as an approver,
-//! like an editor who changes arguments; no answer reveals a masked value.
+//! like an editor who changes arguments; neither a grant nor an answer about one reveals a masked value.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,7 +17,7 @@ use placet_types::{
     digest::Digest,
     directive::{
         DirectiveBody, DirectiveKind, GRANT_USES_MAX, Grant,
-        pattern::{ArgumentPattern, PatternError, is_related},
+        pattern::{ArgumentPattern, PatternError},
     },
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, PrincipalId},
@@ -120,16 +120,9 @@ async fn terms(
         .ok_or_else(|| Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more"))?;
     let args = Value::Object(parked.envelope.args.clone());
     let sensitive = schema.sensitive_pointers(&args);
-    // Restores the real values that its author was shown masked and left unchanged.
-    let pattern = match wanted.pattern {
-        None => ArgumentPattern::exactly(&args),
-        Some(pattern) => {
-            pattern.unmasked(&sensitive, &schema.redact(&args), &args).map_err(no_pattern)?
-        }
-    };
-    let hides = |place: &&String| sensitive.iter().any(|hidden| is_related(place, hidden));
-    let masked = pattern.0.keys().filter(hides).cloned().collect();
-    // With the real values restored, it may be too long.
+    let pattern = wanted.pattern.unwrap_or_else(|| ArgumentPattern::exactly(&args));
+    // Before anything is compared, so that nobody finds out a masked value by trying.
+    pattern.check_masked(&sensitive, &args).map_err(no_pattern)?;
     pattern.check().map_err(no_pattern)?;
     if !pattern.covers(&args) {
         let problem = "does not cover the call it is proposed from";
@@ -150,7 +143,6 @@ async fn terms(
             pattern,
             uses_max: wanted.uses_max,
             authors,
-            masked,
         })),
         // The same people, without those who are asked only by escalation.
         requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },

@@ -1,12 +1,8 @@
-//! Masked values: in tool results, and in the patterns of standing grants.
+//! Masked values in tool results.
 //!
 //! Owns finding and masking them. Invariant: what was masked for an approver is derived from what was frozen for them, never from something
 //! that may have changed or gone since: a contract, a schema, a pin.
 
-use placet_types::directive::{
-    Grant,
-    pattern::{ArgumentPattern, ArgumentRule},
-};
 use serde_json::Value;
 
 /// What is shown in the place of a sensitive value.
@@ -85,17 +81,6 @@ pub(crate) fn masked(mut text: String, secrets: &[String]) -> String {
         }
     }
     text
-}
-
-/// The pattern of a grant as it is shown: what was masked when it was proposed stays masked.
-pub(crate) fn masked_pattern(grant: &Grant) -> ArgumentPattern {
-    let rules = grant.pattern.0.iter().map(|(place, rule)| {
-        // A rule about a masked value shows only that the value stays, or that it may be anything.
-        let hides = grant.masked.contains(place) && !matches!(rule, ArgumentRule::Any(_));
-        let mask = || ArgumentRule::Equals(Value::String(MASK.to_owned()));
-        (place.clone(), if hides { mask() } else { rule.clone() })
-    });
-    ArgumentPattern(rules.collect())
 }
 
 #[cfg(test)]

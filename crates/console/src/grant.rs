@@ -32,7 +32,7 @@ use super::{
     visitor::{PageId, Trouble, invalid},
 };
 
-/// The kinds of rules, with their words and whether they need a value.
+/// The kinds of rules, with their words. A masked value may only be anything.
 const RULES: [(&str, &str); 4] = [
     ("equals", "exactly as it is now"),
     ("at_most", "a number up to"),
@@ -69,6 +69,8 @@ pub(super) fn view(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -
 fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
     let (preview, masked) = (detail.preview(), detail.preview_masked());
     let is_masked = |name: &str| masked.contains(&json::token(name));
+    let holds_masked =
+        |name: &str| masked.iter().any(|place| json::is_within(place, &json::token(name)));
     let fields = preview.as_object().map(|fields| fields.iter()).into_iter().flatten();
     html! {
         form.card method="post" action={ "/approvals/" (detail.approval.approval_id) "/grant" } {
@@ -85,7 +87,7 @@ fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
                         div.field {
                             label for={ "rule-" (at) } { "May be" }
                             select #{ "rule-" (at) } name={ "rule." (name) } {
-                                @for (rule, words) in RULES { option value=(rule) { (words) } }
+                                @for (rule, words) in RULES { @if rule == "any" || !holds_masked(name) { option value=(rule) { (words) } } }
                             }
                         }
                         div.field {
@@ -149,7 +151,7 @@ pub(super) async fn propose(
     let request = DirectiveRequest {
         arrange: Arrangement::Grant {
             approval_id: id.clone(),
-            pattern: pattern(&fields, detail.preview())?,
+            pattern: Some(pattern(&fields, detail.preview())?),
             uses_max: fields.needed("uses", "how often")?,
             digest,
         },
@@ -166,10 +168,9 @@ pub(super) async fn propose(
     }
 }
 
-/// The rules as chosen; `None` where all arguments have to stay as they are, which covers masked ones by their real values.
-fn pattern(fields: &Fields, preview: &Value) -> Result<Option<ArgumentPattern>, Trouble> {
+/// The rules as chosen.
+fn pattern(fields: &Fields, preview: &Value) -> Result<ArgumentPattern, Trouble> {
     let mut rules = BTreeMap::new();
-    let mut is_exact = true;
     for name in fields.all("argument") {
         let Some(now) = preview.get(name) else { continue };
         // Not trimmed: the prefix `ann ` would become `ann`, which covers more.
@@ -187,10 +188,9 @@ fn pattern(fields: &Fields, preview: &Value) -> Result<Option<ArgumentPattern>, 
             Some("any") => ArgumentRule::Any(Anything::Value),
             Some(_) | None => ArgumentRule::Equals(now.clone()),
         };
-        is_exact = is_exact && matches!(rule, ArgumentRule::Equals(_));
         rules.insert(json::token(name), rule);
     }
-    Ok((!is_exact).then_some(ArgumentPattern(rules)))
+    Ok(ArgumentPattern(rules))
 }
 
 fn missing(name: &str) -> Trouble {

@@ -139,10 +139,6 @@ pub struct Grant {
     /// agree to the grant.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub authors: BTreeSet<PrincipalId>,
-    /// The places of the pattern whose values its approvers are not shown. Kept, and never shown itself.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    #[schemars(skip)]
-    pub masked: BTreeSet<String>,
 }
 
 /// A break-glass record.

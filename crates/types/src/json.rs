@@ -266,7 +266,7 @@ pub(crate) fn is_pointer(text: &str) -> bool {
 }
 
 /// Whether one pointer leads to the same place as the other, or to a place inside it.
-pub(crate) fn is_within(inner: &str, outer: &str) -> bool {
+pub fn is_within(inner: &str, outer: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

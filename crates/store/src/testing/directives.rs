@@ -56,7 +56,6 @@ pub(crate) fn grant_body(uses_max: u32) -> DirectiveBody {
         pattern: ArgumentPattern(BTreeMap::new()),
         uses_max,
         authors: BTreeSet::new(),
-        masked: BTreeSet::new(),
     }))
 }
 

@@ -112,7 +112,6 @@ pub(super) fn grant(world: &World, id: &str, uses_max: u32, quorum: u32) -> Dire
             pattern: ArgumentPattern(BTreeMap::new()),
             uses_max,
             authors: BTreeSet::new(),
-            masked: BTreeSet::new(),
         })),
         state: Directive::first_state(&requirement),
         requirement,
