@@ -17,7 +17,6 @@ use crate::{
     endings::is_provisional,
     entries::freezes_of,
     listing, masking, outcome, presentation,
-    refusals::read,
     reviewer::{self, Capacity, is_external},
     service::Approvals,
     views::{ApprovalDetail, ApprovalView, OutcomeView, ReviewStanding},
@@ -45,11 +44,13 @@ impl Approvals {
                 outcome: None,
             });
         }
-        let mut proposal = read(self.ledger.proposal(&approval).await)?;
-        // The values shown are masked; the digests cover the real ones.
-        proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
-        // Taint that entered the run's context since is why it went back to them.
-        proposal.evidence.taint.extend(&approval.taint);
+        let mut proposal = presentation::proposal(self, &approval).await?;
+        if let Some(proposal) = &mut proposal {
+            // The values shown are masked; the digests cover the real ones.
+            proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
+            // Taint that entered the run's context since is why it went back to them.
+            proposal.evidence.taint.extend(&approval.taint);
+        }
         // A later call may have taken the key since.
         let record = self.read_record(&approval).await?;
         let record = record.filter(|record| record.call_id == approval.call_id);
@@ -57,7 +58,9 @@ impl Approvals {
         let outcome = match record {
             Some(record) => {
                 let may_resolve = reviewer::is_operator(self, caller);
-                let preview = &proposal.evidence.preview;
+                // Without the preview, everything is masked.
+                let preview = proposal.as_ref().map(|proposal| &proposal.evidence.preview);
+                let preview = preview.unwrap_or(&Value::Null);
                 Some(outcome_of(self, &approval, &record, preview, may_resolve).await)
             }
             None => None,
@@ -67,7 +70,7 @@ impl Approvals {
                 unreachable: self.is_unreachable(&approval),
                 ..presentation::view_of(&approval, state)
             },
-            proposal: Some(proposal),
+            proposal,
             part: None,
             standing,
             outcome,

@@ -8,12 +8,16 @@
 use std::collections::BTreeSet;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    ledger::LedgerError,
+    store::StoreError,
+};
 use placet_types::{
     approval::{ApproverGroup, Vote},
     clock::Timestamp,
     digest::Digest,
-    envelope::proposal::{Asking, Evidence, ExternalPart},
+    envelope::proposal::{Asking, Evidence, ExternalPart, ToolProposalEnvelope},
     error::Refusal,
     ids::TenantId,
     principal::PrincipalChain,
@@ -115,8 +119,21 @@ pub(crate) async fn part(
     external: &TenantId,
     approval: &ApprovalRecord,
 ) -> Result<ExternalPart, Refusal> {
-    let proposal = read(service.ledger.proposal(approval).await)?;
-    Ok(part_of(approval, Some(&proposal.evidence), external))
+    let proposal = proposal(service, approval).await?;
+    Ok(part_of(approval, proposal.as_ref().map(|proposal| &proposal.evidence), external))
+}
+
+/// What approvers were shown; `None` if the approval has ended and retention has deleted it since.
+pub(crate) async fn proposal(
+    service: &Approvals,
+    approval: &ApprovalRecord,
+) -> Result<Option<ToolProposalEnvelope>, Refusal> {
+    match service.ledger.proposal(approval).await {
+        Err(LedgerError::Store(StoreError::ContentMissing(_))) if !approval.state.is_open() => {
+            Ok(None)
+        }
+        found => read(found).map(Some),
+    }
 }
 
 /// The digest that the caller's decision must name, which covers what they are shown. With it that digest again, if it is not the

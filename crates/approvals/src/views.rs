@@ -104,7 +104,7 @@ pub struct ApprovalView {
 pub struct ApprovalDetail {
     /// The approval.
     pub approval: ApprovalView,
-    /// The frozen proposal, with sensitive fields masked; absent for an external approver.
+    /// The frozen proposal, with sensitive fields masked; absent for an external approver, and once retention has deleted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<ToolProposalEnvelope>,
     /// The part of the proposal that an external approver is shown; absent for approvers of the call's own tenant.
@@ -118,7 +118,7 @@ pub struct ApprovalDetail {
 }
 
 impl ApprovalDetail {
-    /// The arguments as they would run, masked; null where they are not shown at all.
+    /// The arguments as they would run, masked; null once retention has deleted them.
     pub fn preview(&self) -> &Value {
         let own = self.proposal.as_ref().map(|proposal| &proposal.evidence.preview);
         own.or(self.part.as_ref().map(|part| &part.preview)).unwrap_or(&Value::Null)

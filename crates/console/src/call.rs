@@ -263,6 +263,7 @@ pub(super) fn runs(detail: &ApprovalDetail) -> Markup {
             (masked_changes(&part.edited_masked))
         }
         @match edited {
+            None if now.value.is_null() => p { "Retention has deleted the arguments, the result and what approvers were shown." },
             None => { (tree::arguments(now)) }
             Some(edited) => {
                 p.notice.warn {

@@ -68,7 +68,6 @@ pub(super) fn view(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -
 
 fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
     let (preview, masked) = (detail.preview(), detail.preview_masked());
-    let is_masked = |name: &str| masked.contains(&json::token(name));
     let holds_masked =
         |name: &str| masked.iter().any(|place| json::is_within(place, &json::token(name)));
     let fields = preview.as_object().map(|fields| fields.iter()).into_iter().flatten();
@@ -82,7 +81,7 @@ fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
                 fieldset {
                     legend { code { (visible(name)) } }
                     input type="hidden" name="argument" value=(name);
-                    div.small { "Now: " @if is_masked(name) { "a masked value" } @else { (tree::value(value)) } }
+                    div.small { "Now: " @if masked.contains(&json::token(name)) { "a masked value" } @else { (tree::value(value)) } }
                     div.fields {
                         div.field {
                             label for={ "rule-" (at) } { "May be" }

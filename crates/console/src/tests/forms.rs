@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use placet_types::digest::Digest;
 
-use super::{Browser, HOST, ORIGIN, checked, form_post};
-use placet_api::testing::{Reply, TestApi, Waiting};
+use super::{Browser, HOST, ORIGIN, checked, form_post, now, shown, visitor};
+use crate::grant;
+use placet_api::testing::{Reply, TestApi, Waiting, sample_detail};
 
 /// Every form that changes something, with valid fields.
 async fn forms(api: &TestApi) -> Vec<(String, String)> {
@@ -313,4 +314,19 @@ async fn a_form_that_is_too_large_is_refused_unread() {
     let many = (0..600).map(|n| format!("f{n}=1")).collect::<Vec<_>>().join("&");
     assert_eq!(browser.post("/break-glass", &many).await.status, 400);
     assert_eq!(browser.api.state().await, before);
+}
+
+#[tokio::test]
+async fn a_grant_s_form_lets_a_masked_value_be_anything_only() {
+    let mut detail = sample_detail();
+    let evidence = &mut detail.proposal.as_mut().unwrap().evidence;
+    evidence.preview = json!({ "card": { "pan": "[sensitive]" }, "path": "a.txt" });
+    evidence.preview_masked = ["/card/pan".to_owned()].into();
+    detail.standing.grantable = true;
+    let text = shown(grant::view(&detail, &visitor().await, now())).await;
+    let rules_of = |name: &str| {
+        let (_, rest) = text.split_once(&format!("name=\"rule.{name}\"")).unwrap();
+        rest.split_once("</select>").unwrap().0.matches("<option").count()
+    };
+    assert_eq!((rules_of("card"), rules_of("path")), (1, 4), "{text}");
 }

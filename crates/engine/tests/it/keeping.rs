@@ -126,7 +126,11 @@ async fn what_approvers_were_shown_goes_with_the_result_in_the_time_of_its_tenan
     assert!(matches!(shown, Err(StoreError::ContentMissing(_))), "{shown:?}");
     // That it was approved, by whom and on what digest, stays.
     let kept = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
-    assert_eq!((kept.votes, kept.proposal), (approval.votes, approval.proposal));
+    assert_eq!((&kept.votes, kept.proposal), (&approval.votes, approval.proposal));
+    let ben = world.person("ben").await;
+    let seen = world.engine.approvals().approval(&ben, &asked.approval_id).await.unwrap();
+    assert!(seen.proposal.is_none() && seen.preview().is_null(), "{seen:?}");
+    assert_eq!((seen.approval.votes, seen.approval.state.as_str()), (kept.votes, "succeeded"));
 }
 
 /// Something that is over, but for break-glass records.

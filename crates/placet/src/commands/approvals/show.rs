@@ -22,6 +22,10 @@ use crate::{
     output,
 };
 
+/// In the place of the arguments, once they are deleted.
+const DELETED: &str =
+    "  deleted   the arguments, the result and what approvers were shown, by retention";
+
 /// Shows one.
 pub(super) async fn run(client: &Client, id: &ApprovalId) -> Outcome {
     client.answer(&read(client, id).await?, |detail| output::line(shown(detail)))
@@ -39,12 +43,17 @@ pub(in crate::commands) async fn read(
 pub(super) fn shown(detail: &ApprovalDetail) -> String {
     let mut lines = call(detail);
     lines.extend(why(detail));
+    if detail.preview().is_null() {
+        lines.push(DELETED.to_owned());
+    }
     if let Some(proposal) = &detail.proposal {
         lines.extend(arguments(&proposal.evidence));
         lines.extend(earlier(&proposal.evidence.similar));
     }
     if let Some(part) = &detail.part {
-        lines.extend(preview(&part.preview, &part.preview_masked));
+        if !part.preview.is_null() {
+            lines.extend(preview(&part.preview, &part.preview_masked));
+        }
         if part.edits > 0 {
             lines.push("  edited    by an approver there".to_owned());
         }
@@ -111,10 +120,12 @@ fn call(detail: &ApprovalDetail) -> Vec<String> {
     }
     if let Some(part) = &detail.part {
         lines.push(format!("  asked by  tenant {}, of people of {}", part.asked_by, part.asked_of));
-        lines.push(format!("  mode      {}", part.mode));
-        lines.push(format!("  call      {}", approval.call_id));
     }
     lines.extend(detail.proposal.iter().flat_map(|proposal| own(approval, proposal)));
+    if detail.proposal.is_none() {
+        lines.push(format!("  mode      {}", approval.mode));
+        lines.push(format!("  call      {}", approval.call_id));
+    }
     lines
 }
 

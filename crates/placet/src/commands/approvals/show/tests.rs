@@ -76,3 +76,12 @@ fn an_approver_is_told_why_the_call_did_not_succeed() {
     let text = shown(&detail("approved", &held_up, &Value::Null));
     assert!(text.contains("  held up   the tool cannot be reached"), "{text}");
 }
+
+#[test]
+fn an_approval_outlives_what_its_approvers_were_shown() {
+    let text = shown(&detail("sent", &json!({}), &Value::Null));
+    for line in ["  mode      destructive", "  call      call_1", "  deleted   the arguments"] {
+        assert!(text.contains(line), "`{line}` is not in {text}");
+    }
+    assert!(!text.contains("null"), "{text}");
+}
