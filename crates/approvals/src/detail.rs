@@ -19,7 +19,7 @@ use crate::{
     listing, masking, outcome, presentation,
     reviewer::{self, Capacity, is_external},
     service::Approvals,
-    views::{ApprovalDetail, ApprovalView, OutcomeView, ReviewStanding},
+    views::{ApprovalDetail, OutcomeView, ReviewStanding},
 };
 
 impl Approvals {
@@ -50,6 +50,11 @@ impl Approvals {
             proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
             // Taint that entered the run's context since is why it went back to them.
             proposal.evidence.taint.extend(&approval.taint);
+            if !reviewer::is_person(caller) {
+                proposal.evidence.caller = None;
+                proposal.requirement.reasons.clear();
+                proposal.evidence.edited.iter_mut().for_each(|edited| edited.reason.clear());
+            }
         }
         // A later call may have taken the key since.
         let record = self.read_record(&approval).await?;
@@ -66,10 +71,7 @@ impl Approvals {
             None => None,
         };
         Ok(ApprovalDetail {
-            approval: ApprovalView {
-                unreachable: self.is_unreachable(&approval),
-                ..presentation::view_of(&approval, state)
-            },
+            approval: presentation::own_view(self, caller, &approval, state),
             proposal,
             part: None,
             standing,

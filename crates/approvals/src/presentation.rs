@@ -26,7 +26,7 @@ use placet_types::{
 use crate::{
     outcome,
     refusals::read,
-    reviewer::is_external,
+    reviewer::{is_external, is_person},
     service::Approvals,
     views::{ApprovalView, GroupProgress, NextEscalation, WithdrawalView},
 };
@@ -158,13 +158,35 @@ pub(crate) async fn view_for(
     approval: &ApprovalRecord,
 ) -> ApprovalView {
     if !is_external(caller, approval) {
-        let view = view_of(approval, outcome::seen(service, caller, approval).await);
-        return ApprovalView { unreachable: service.is_unreachable(approval), ..view };
+        return own_view(service, caller, approval, outcome::seen(service, caller, approval).await);
     }
     // Without the proposal, which retention has deleted, it is still listed but cannot be decided.
     let proposal = service.ledger.proposal(approval).await.ok();
     let evidence = proposal.as_ref().map(|proposal| &proposal.evidence);
     view_of_part(part_of(approval, evidence, caller.tenant()), approval)
+}
+
+/// The view for a caller of the call's own tenant. Programs, the agent that asks among them, are not shown policies and the words of
+/// people.
+pub(crate) fn own_view(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+    state: &str,
+) -> ApprovalView {
+    let mut view =
+        ApprovalView { unreachable: service.is_unreachable(approval), ..view_of(approval, state) };
+    if !is_person(caller) {
+        view.void_reason = None;
+        view.requirement.reasons.clear();
+        view.withdrawn.iter_mut().for_each(|withdrawn| withdrawn.reason.clear());
+        for vote in &mut view.votes {
+            vote.reason.clear();
+            vote.claimed.clear();
+            (vote.client, vote.token_ref) = (None, None);
+        }
+    }
+    view
 }
 
 /// The view for an external approver in lists and pages: the part, and its state.

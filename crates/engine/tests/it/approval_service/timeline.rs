@@ -6,6 +6,7 @@ use placet_approvals::views::TimelineStep;
 use placet_ledger::store::Store;
 use placet_store::{embedded::EmbeddedStore, notary::Notary, seal::SealKey};
 use placet_types::{approval::VoteChoice, error::ErrorCode};
+use serde_json::json;
 
 use crate::{
     embedded,
@@ -67,4 +68,22 @@ async fn the_timeline_of_a_call_leads_from_the_hold_to_the_effect() {
         .unwrap()
         .steps;
     assert_eq!(kinds(&other), ["held", "voted"]);
+}
+
+#[tokio::test]
+async fn an_agent_sees_its_request_without_policies_and_words_of_people() {
+    let world = super::world(super::two_groups()).await;
+    let asked = held(world.call(super::send("s1", "a")).await);
+    world.vote("cy", &asked, VoteChoice::Approve).await.unwrap();
+    world.edit("ben", &asked, json!({ "what": "a", "most": 1 })).await.unwrap();
+    let approvals = world.engine.approvals();
+    let own = approvals.approval(&world.agent().await, &asked.approval_id).await.unwrap();
+    let listed = approvals.approvals(&world.agent().await, None, None, 9).await.unwrap();
+    for shown in [json!(own), json!(listed)] {
+        let text = shown.to_string();
+        assert!(text.contains(asked.approval_id.as_str()), "{text}");
+        for hidden in ["looked at it", "less is enough", "tok_", "agent_urn", "\"policy\""] {
+            assert!(!text.contains(hidden), "{hidden}: {text}");
+        }
+    }
 }

@@ -8,8 +8,11 @@ use placet_types::text::visible;
 /// The width of a quoted line, in columns.
 const COLUMNS_MAX: usize = 68;
 
-/// The lines of `words` under a line of ours that names whose they are.
+/// The lines of `words` under a line of ours that names whose they are; none where the reader is not shown the words.
 pub(in crate::commands) fn lines(whose: &str, words: &str) -> Vec<String> {
+    if words.is_empty() {
+        return Vec::new();
+    }
     let mut lines = vec![format!("  {}", visible(whose)), String::from(BAR)];
     let mut columns = 0_usize;
     for c in visible(words).chars() {
