@@ -5,8 +5,6 @@
 //! only what it asks to run, in whose name, why, and the progress of their own groups. Whatever an external approver is shown is in the
 //! part whose digest their decision names, or a live fact: views are made of the part, never of the approval.
 
-use std::collections::BTreeSet;
-
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
@@ -14,7 +12,7 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_types::{
-    approval::{ApproverGroup, Vote},
+    approval::{ApproverGroup, Vote, VoteChoice},
     clock::Timestamp,
     digest::Digest,
     envelope::proposal::{Asking, Evidence, ExternalPart, ToolProposalEnvelope},
@@ -79,7 +77,7 @@ pub(crate) fn view_of(approval: &ApprovalRecord, state: &str) -> ApprovalView {
         principal_chain: approval.chain.clone(),
         requirement: approval.requirement.clone(),
         votes: approval.votes.clone(),
-        lapsed: approval.lapsed.clone(),
+        lapsed: approval.uncounted(),
         created_at: approval.created_at,
         expires_at: approval.expires_at,
         mode: approval.mode,
@@ -193,6 +191,12 @@ pub(crate) fn own_view(
 pub(crate) fn view_of_part(part: ExternalPart, approval: &ApprovalRecord) -> ApprovalView {
     let digest = part.digest();
     let votes = approval.votes.iter().filter_map(|vote| own_vote(vote, &part.asked_of));
+    let own = approval.votes.iter().filter(|vote| vote.tenant.as_ref() == Some(&part.asked_of));
+    // Why one lapsed is not for them to know; that the arguments changed, the part says too.
+    let superseded = |(place, vote): (usize, &Vote)| {
+        (vote.choice == VoteChoice::Approve && vote.shown_digest != approval.proposal)
+            .then_some(place)
+    };
     ApprovalView {
         // What became of a call or a tool of another tenant is hidden from them.
         state: outcome::of(approval, None).to_owned(),
@@ -200,7 +204,7 @@ pub(crate) fn view_of_part(part: ExternalPart, approval: &ApprovalRecord) -> App
         unreachable: false,
         withdrawn: None,
         votes: votes.collect(),
-        lapsed: BTreeSet::new(),
+        lapsed: own.enumerate().filter_map(superseded).collect(),
         digest,
         approval_id: part.approval_id,
         call_id: part.call_id,

@@ -64,7 +64,7 @@ async fn similar_of(
         asked_at: approval.created_at,
         state: outcome::of(approval, record.as_ref()).to_owned(),
         outcome: record.map(|record| record.state.name().to_owned()),
-        decisions: approval.votes.iter().map(decision).collect(),
+        decisions: approval.counted_votes().map(decision).collect(),
         same_request: approval.request_digest == request_digest,
     }
 }

@@ -288,6 +288,27 @@ impl ApprovalRecord {
         self.standing_votes().filter(|vote| vote.shown_digest == self.proposal)
     }
 
+    /// Whether a decision counts now: a denial always does, an agreement if it is to the current proposal and has not lapsed.
+    fn is_counted(&self, place: usize, vote: &Vote) -> bool {
+        vote.choice == VoteChoice::Deny
+            || (vote.shown_digest == self.proposal && !self.lapsed.contains(&place))
+    }
+
+    /// The decisions that count now, in order.
+    pub fn counted_votes(&self) -> impl Iterator<Item = &Vote> {
+        let votes = self.votes.iter().enumerate();
+        votes.filter(|(place, vote)| self.is_counted(*place, vote)).map(|(_, vote)| vote)
+    }
+
+    /// The agreements that count no more, because they lapsed or were to other arguments, by their positions in `votes`.
+    pub fn uncounted(&self) -> BTreeSet<usize> {
+        let votes = self.votes.iter().enumerate();
+        votes
+            .filter(|(place, vote)| !self.is_counted(*place, vote))
+            .map(|(place, _)| place)
+            .collect()
+    }
+
     /// Everyone who has decided on the current proposal.
     pub fn deciders(&self) -> impl Iterator<Item = Voice<'_>> {
         self.shown_votes().flat_map(Vote::voices)

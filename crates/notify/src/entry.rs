@@ -152,8 +152,7 @@ pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Times
             quorum: approval.requirement.quorum,
             reasons: approval.requirement.reasons.clone(),
             decisions: approval
-                .votes
-                .iter()
+                .counted_votes()
                 .map(|vote| {
                     let by = vote.voices().next().map(|voice| voice.to_string());
                     (by.unwrap_or_default(), vote.choice)

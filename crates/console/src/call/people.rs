@@ -136,9 +136,6 @@ pub(super) fn votes(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 /// The decisions, and which of them no longer count.
 pub(crate) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let approval = &detail.approval;
-    let own = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
-    let edited_at =
-        own.map(|edited| edited.at).or(detail.part.as_ref().and_then(|part| part.edited_at));
     html! {
         @if approval.votes.is_empty() && approval.withdrawn.is_none() { p { "None yet." } }
         @else {
@@ -156,11 +153,8 @@ pub(crate) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> Markup {
         @if !approval.lapsed.is_empty() {
             p.small.soft {
                 (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))
-                ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Those who still may can agree again."
+                ". The arguments changed or more came into the run’s context after they had agreed, or nothing younger than a day says that they are in the groups that are asked, or they may not agree any more. Those who still may can agree again."
             }
-        }
-        @if edited_at.is_some_and(|at| approval.votes.iter().any(|vote| vote.at < at)) {
-            p.small.soft { "Agreements from before the last change of the arguments do not count for what would run now." }
         }
     }
 }

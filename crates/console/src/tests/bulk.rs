@@ -32,6 +32,7 @@ fn edited() -> ApprovalDetail {
         }))
         .unwrap(),
     ];
+    detail.approval.lapsed = [0].into();
     detail.standing.completes = false;
     detail.standing.stands_for = Some("zoe".parse().unwrap());
     detail
@@ -58,7 +59,7 @@ async fn each_says_what_was_changed_by_whom_why_it_waits_and_what_a_decision_doe
         "somebody else has to agree",
         "Masked values were changed too.",
         "<code>/iban</code>",
-        "do not count for what would run now",
+        "1 agreement counts no more: by cleo. The arguments changed",
         // What it is, where, until when, and what the run has read.
         "the till",
         "Gives &lt;i&gt;money&lt;/i&gt; back.",

@@ -473,6 +473,28 @@ fn an_edit_may_end_sooner_and_never_later_and_no_vote_changes_the_end() {
 }
 
 #[test]
+fn only_denials_and_agreements_to_the_current_arguments_count() {
+    let at = Timestamp::from_ms(5);
+    let mut asked = pending(requirement(&[("a", 3)], 3));
+    asked.requirement.deny_threshold = 2;
+    let no = Vote { choice: VoteChoice::Deny, ..yes("cy", &["a"]) };
+    let asked = asked.cast(yes("ann", &["a"]), at).unwrap().cast(no, at).unwrap();
+    let shown = Digest::of(b"fewer arguments");
+    let edit = Edited {
+        request_digest: Digest::of(b"another request"),
+        proposal: shown,
+        from_parked: Digest::of(b"parked"),
+        requirement: asked.requirement.clone(),
+        change: Change { narrower: true, masked: BTreeSet::new() },
+    };
+    let vote = Vote { shown_digest: shown, ..yes("ben", &["a"]) };
+    let edited = asked.edited(edit, vote, at).unwrap();
+    let counted = edited.counted_votes().map(|vote| vote.approver.as_str());
+    assert_eq!(counted.collect::<Vec<_>>(), ["cy", "ben"]);
+    assert_eq!(edited.uncounted(), [0].into());
+}
+
+#[test]
 fn a_record_without_lapses_reads_and_writes_as_before_there_were_any() {
     let asked = pending(requirement(&[("a", 1)], 1));
     let written = serde_json::to_value(&asked).unwrap();

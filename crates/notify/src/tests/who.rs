@@ -80,6 +80,9 @@ async fn an_external_approver_tenant_is_told_of_its_own_part_alone() {
     let mut asked = voted(&approval(1), "ben", ApprovalState::Pending);
     asked.requirement.groups =
         serde_json::from_value(json!({ "finance": 1, "shop/buyers": 1 })).unwrap();
+    let mut earlier = asked.votes[0].clone();
+    (earlier.approver, earlier.shown_digest) = ("lena".parse().unwrap(), Digest::of(b"others"));
+    asked.votes.insert(0, earlier);
     chain.moved(&asked, AuditKind::Held);
     turn(&mut sender).await;
     let letter = |channel: &str| -> Letter {

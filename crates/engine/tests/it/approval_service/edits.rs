@@ -41,6 +41,7 @@ async fn an_edit_by_one_of_two_needs_the_other_and_runs_as_edited() {
     // What was agreed to before does not count for the new arguments, and the difference is shown.
     let next = world.seen("cy", &asked).await;
     assert!(next.standing.may_approve && !next.standing.completes, "{:?}", next.standing);
+    assert_eq!(next.approval.lapsed, [0].into(), "of cy and ben, ben agrees to this");
     let replaced = next.proposal.unwrap().evidence.edited.unwrap();
     assert_eq!(
         (replaced.by.as_str(), &replaced.preview["most"], &replaced.preview["pin"]),
