@@ -93,11 +93,13 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
             found.notices.push(of_approval(approval, kind, at));
         }
     }
-    let told = events.iter().any(|event| event.kind == AuditKind::Directive);
-    for entry in each::<Directive>(payload.directives).filter(|_| told) {
-        // A further vote on an entry that is still proposed changes nothing.
-        if entry.rev == 1 || entry.state != DirectiveState::Proposed {
-            found.notices.push(of_directive(&entry, at));
+    let mut acts = events.iter().filter(|event| event.kind == AuditKind::Directive);
+    if let Some(act) = acts.next() {
+        for entry in each::<Directive>(payload.directives) {
+            // A further vote on an entry that is still proposed changes nothing.
+            if entry.rev == 1 || entry.state != DirectiveState::Proposed {
+                found.notices.push(of_directive(&entry, act, at));
+            }
         }
     }
     found.notices.extend(events.iter().filter_map(|event| of_credential(event, at)));
@@ -202,7 +204,9 @@ pub(crate) fn of_lacking(
     Some(notice)
 }
 
-fn of_directive(entry: &Directive, at: Timestamp) -> Notice {
+/// A notice of an entry as `act` left it.
+fn of_directive(entry: &Directive, act: &AuditEvent, at: Timestamp) -> Notice {
+    let by = act.chain.as_ref().map_or(&entry.by, |chain| &chain.actor.id);
     let kind = NoticeKind::from(entry.kind());
     Notice {
         of: format!("{}:{}:{kind}", entry.directive_id, entry.rev),
@@ -214,7 +218,8 @@ fn of_directive(entry: &Directive, at: Timestamp) -> Notice {
         about: About::Directive(Box::new(DirectiveFacts {
             directive_id: entry.directive_id.clone(),
             state: entry.state.name().to_owned(),
-            by: entry.by.to_string(),
+            by: by.to_string(),
+            lockdown: matches!(&entry.body, DirectiveBody::Freeze(freeze) if freeze.lockdown),
             operation: operation(&entry.body),
             starts_at: entry.starts_at,
             expires_at: entry.expires_at,

@@ -226,8 +226,11 @@ pub struct DirectiveFacts {
     pub directive_id: DirectiveId,
     /// Its state.
     pub state: String,
-    /// Who made it.
+    /// Who did this to it.
     pub by: String,
+    /// Whether it is a lockdown.
+    #[serde(default)]
+    pub lockdown: bool,
     /// The operation it is for, where it is for one.
     pub operation: Option<CapabilityId>,
     /// When it takes effect.

@@ -21,7 +21,8 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
             format!("{what}: {}", call.operation)
         }
         About::Directive(directive) => {
-            format!("{} {}, by {}", headline(notice.kind), directive.state, directive.by)
+            let what = if directive.lockdown { "Lockdown" } else { headline(notice.kind) };
+            format!("{what} {}, by {}", directive.state, directive.by)
         }
         About::Credential(credential) => format!(
             "{} from `{}`: an operator has to fix it",

@@ -184,6 +184,27 @@ async fn a_route_for_other_events_or_tenants_is_not_told_of_credentials_nor_of_o
 }
 
 #[tokio::test]
+async fn a_message_names_who_did_what_it_reports() {
+    let chain = |by: &str| json!({ "actor": { "kind": "user", "id": by, "tenant_id": "acme" } });
+    let mut freeze = glass();
+    freeze["body"] = json!({ "kind": "freeze", "name": "night", "lockdown": true });
+    for (mut entry, state, by, title) in [
+        (glass(), json!({ "state": "proposed" }), "ana", "Break-glass proposed, by ana"),
+        (glass(), json!({ "state": "active" }), "fred", "Break-glass active, by fred"),
+        (freeze, json!({ "state": "active" }), "otto", "Lockdown active, by otto"),
+    ] {
+        entry["state"] = state;
+        let event = json!({ "kind": "directive", "chain": chain(by) });
+        let entry = json!({ "directives": [entry], "audit": [event] });
+        let got = letters(&config(json!({})), |chain| chain.append("journal", entry)).await;
+        let webhook = render::webhook(&got[0], None);
+        assert_eq!(webhook["data"]["by"], by, "{webhook:#}");
+        let mail = render::mail(&got[0], None);
+        assert!(mail.subject.contains(title), "{}", mail.subject);
+    }
+}
+
+#[tokio::test]
 async fn no_form_holds_arguments_tokens_or_what_people_wrote() {
     let happens = |chain: &Chain| {
         let held = approval(1);
