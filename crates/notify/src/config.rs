@@ -268,7 +268,7 @@ pub struct RouteConfig {
     /// their own part.
     #[serde(default)]
     pub tenant: Option<TenantId>,
-    /// Only events for which one of these groups is asked. Empty: all events.
+    /// Only events for which one of these groups is asked: of requests and grants. Empty: all events.
     #[serde(default)]
     pub groups: BTreeSet<GroupId>,
     /// The events to send.
@@ -313,6 +313,17 @@ impl NotifyConfig {
             }
             if route.channels.is_empty() || route.events.is_empty() {
                 return wrong(format!("routes[{place}]"), "tells nobody of anything");
+            }
+            // Without `events`, a route with `groups` gets what concerns them.
+            let names_events = route.events != NoticeKind::usual() && !route.groups.is_empty();
+            let alone = route.events.iter().find(|kind| names_events && !kind.concerns_groups());
+            if let Some(kind) = alone {
+                return wrong(
+                    format!("routes[{place}].events"),
+                    format!(
+                        "names `{kind}`, for which no group is asked: make a route without `groups` for it"
+                    ),
+                );
             }
         }
         Ok(())

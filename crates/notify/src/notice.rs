@@ -85,6 +85,18 @@ impl NoticeKind {
         ])
     }
 
+    /// Whether groups are asked about what it reports.
+    pub const fn concerns_groups(self) -> bool {
+        !matches!(
+            self,
+            Self::BreakGlass
+                | Self::Freeze
+                | Self::Delegation
+                | Self::Revocation
+                | Self::CredentialRefused
+        )
+    }
+
     /// Whether people are asked to decide.
     pub const fn asks(self) -> bool {
         matches!(self, Self::Held | Self::Edited | Self::Escalated | Self::Expiring)

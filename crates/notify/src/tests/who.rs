@@ -197,6 +197,12 @@ fn a_section_that_leads_astray_is_refused_with_the_key_that_does() {
         to.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         with(to)
     };
+    let routed = |mut route: Value| {
+        let mut section = hook("https://hooks.example/x");
+        route["channels"] = json!(["ops"]);
+        section["routes"] = json!([route]);
+        section
+    };
     for (section, key) in [
         (hook("http://hooks.example/x"), "to.url"),
         (hook("ftp://hooks.example/x"), "to.url"),
@@ -225,6 +231,10 @@ fn a_section_that_leads_astray_is_refused_with_the_key_that_does() {
             }),
             "routes[0].channels",
         ),
+        (
+            routed(json!({ "groups": ["finance"], "events": ["held", "freeze"] })),
+            "routes[0].events",
+        ),
         (json!({ "poll_ms": 1 }), "poll_ms"),
     ] {
         let config: NotifyConfig = serde_json::from_value(section.clone()).unwrap();
@@ -238,6 +248,9 @@ fn a_section_that_leads_astray_is_refused_with_the_key_that_does() {
         hook("https://hooks.example/x"),
         hook("http://127.0.0.1:9/x"),
         mail(json!({ "security": "starttls" })),
+        routed(json!({ "groups": ["finance"] })),
+        routed(json!({ "groups": ["finance"], "events": ["held", "grant"] })),
+        routed(json!({ "events": ["freeze"] })),
     ] {
         let config: NotifyConfig = serde_json::from_value(fine).unwrap();
         assert_eq!(config.check(|_| Err(String::new())), Ok(()));
