@@ -8,6 +8,7 @@ use placet_approvals::views::{DirectiveView, EntriesPage, EntriesQuery};
 use placet_types::{
     clock::Timestamp,
     directive::{DirectiveBody, DirectiveKind},
+    text::visible,
 };
 
 use super::{
@@ -223,17 +224,20 @@ fn line(entry: &DirectiveView, now: Timestamp) -> Markup {
     }
 }
 
-/// The name of an entry in a list.
+/// The name of an entry in a list and in titles.
 pub(super) fn name(body: &DirectiveBody) -> String {
     match body {
         DirectiveBody::Grant(grant) => format!("{} by {}", grant.capability, grant.chain.actor.id),
-        DirectiveBody::BreakGlass(glass) => format!("Break-glass {}", glass.ticket),
-        DirectiveBody::Freeze(freeze) if freeze.lockdown => format!("Lockdown: {}", freeze.name),
-        DirectiveBody::Freeze(freeze) => freeze.name.clone(),
+        DirectiveBody::BreakGlass(glass) => format!("Break-glass {}", visible(&glass.ticket)),
+        DirectiveBody::Freeze(freeze) => {
+            format!("{}{}", if freeze.lockdown { "Lockdown: " } else { "" }, visible(&freeze.name))
+        }
         DirectiveBody::Delegation(delegation) => {
             let groups: Vec<&str> = delegation.groups.iter().map(|group| group.as_str()).collect();
             format!("{} to {}", groups.join(", "), delegation.to)
         }
-        DirectiveBody::Revocation(revocation) => format!("Tokens of {}", revocation.subject),
+        DirectiveBody::Revocation(revocation) => {
+            format!("Tokens of {}", visible(&revocation.subject))
+        }
     }
 }

@@ -127,8 +127,8 @@ fn facts(entry: &DirectiveView) -> Markup {
                 dt { "For" } dd { @for (at, group) in delegation.groups.iter().enumerate() { @if at > 0 { ", " } (group) } }
             }
             DirectiveBody::Revocation(revocation) => {
-                dt { "Tokens of" } dd { (revocation.subject) }
-                dt { "Issued by" } dd { @match &revocation.issuer { Some(issuer) => (issuer), None => "any issuer" } ", before this was entered" }
+                dt { "Tokens of" } dd { (visible(&revocation.subject)) }
+                dt { "Issued by" } dd { @match &revocation.issuer { Some(issuer) => (visible(issuer)), None => "any issuer" } ", before this was entered" }
             }
         }
     }

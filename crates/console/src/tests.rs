@@ -2,6 +2,7 @@
 
 mod bulk;
 mod callers;
+mod entries;
 mod forms;
 mod pages;
 mod sessions;
@@ -207,6 +208,7 @@ fn checked(reply: &Reply) -> String {
     {
         assert!(text.contains(part), "{part}");
     }
+    assert!(!text.contains('\u{202e}'), "{text}");
     // One script, ours; nothing inline.
     assert_eq!(text.matches("<script").count(), 1, "{text}");
     assert!(

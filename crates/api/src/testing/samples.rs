@@ -226,7 +226,7 @@ pub fn grant() -> DirectiveView {
 }
 
 pub fn break_glass() -> DirectiveView {
-    entry(&json!({ "kind": "break_glass", "ticket": "INC-1 <script>" }))
+    entry(&json!({ "kind": "break_glass", "ticket": "INC-1 <script>\u{202e}" }))
 }
 
 pub fn timeline() -> TimelineView {

@@ -50,18 +50,16 @@ fn what(entry: &DirectiveView) -> String {
             let of =
                 if adapters.is_empty() { "everything".to_owned() } else { adapters.join(", ") };
             let what = if freeze.lockdown { "lockdown" } else { "writes" };
-            format!("{}: {what} of {of}", freeze.name)
+            format!("{}: {what} of {of}", visible(&freeze.name))
         }
         DirectiveBody::Delegation(delegation) => {
             let groups: Vec<String> = delegation.groups.iter().map(ToString::to_string).collect();
             format!("{} decides for {} in {}", delegation.to, entry.by, groups.join(", "))
         }
         DirectiveBody::Revocation(revocation) => {
-            let issuer = revocation.issuer.as_deref().unwrap_or("any issuer");
-            format!(
-                "tokens of {} by {issuer}, from before {}",
-                revocation.subject, entry.created_at
-            )
+            let issuer = visible(revocation.issuer.as_deref().unwrap_or("any issuer"));
+            let subject = visible(&revocation.subject);
+            format!("tokens of {subject} by {issuer}, from before {}", entry.created_at)
         }
     }
 }
