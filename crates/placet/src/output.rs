@@ -123,7 +123,7 @@ pub(crate) fn table<const N: usize>(
     line(table_text(header, rows));
 }
 
-/// The table as text; cells are one line each.
+/// The table as text; cells are one line each. Foreign text in them may be escaped already.
 pub(crate) fn table_text<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -132,7 +132,7 @@ pub(crate) fn table_text<const N: usize>(
     table.load_style(presets::NOTHING);
     table.set_header(header.map(str::to_uppercase));
     for row in rows {
-        table.add_row(row.map(|cell| clipped(&text::visible(&cell), CELL_CHARS_MAX)));
+        table.add_row(row.map(|cell| clipped(&text::drawn(&cell), CELL_CHARS_MAX)));
     }
     let lines = table.to_string();
     lines
@@ -162,7 +162,7 @@ pub(crate) fn clipped(text: &str, chars_max: usize) -> String {
 /// Our own lines, without characters that steer a terminal or hide text. Line feeds stay: foreign text is made one line, with
 /// [`text::visible`], before it becomes part of a line.
 pub(crate) fn printable(text: &str) -> String {
-    text.split('\n').map(text::visible).collect::<Vec<_>>().join("\n")
+    text.split('\n').map(text::drawn).collect::<Vec<_>>().join("\n")
 }
 
 /// Asks a person, and returns the input. `None` if there is nobody to ask.

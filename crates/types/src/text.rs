@@ -34,8 +34,14 @@ pub fn is_hidden(c: char) -> bool {
         )
 }
 
-/// The text in one line, in which every character that [`is_hidden`] is written as an escape such as `\u{202e}`.
+/// The text in one line, in which every character that [`is_hidden`] is written as an escape such as `\u{202e}`. A backslash that would
+/// make text look like an escape is one too: no two texts are shown alike.
 pub fn visible(text: &str) -> String {
+    drawn(&text.replace("\\u{", "\\u{5c}u{"))
+}
+
+/// The same for a line that has text of others in it already, which [`visible`] has escaped.
+pub fn drawn(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         if is_hidden(c) {
@@ -70,7 +76,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::{is_hidden, visible, visible_json};
+    use super::{drawn, is_hidden, visible, visible_json};
 
     #[test]
     fn what_is_drawn_as_nothing_or_steers_is_escaped() {
@@ -126,6 +132,15 @@ mod tests {
     }
 
     #[test]
+    fn text_that_reads_like_an_escape_is_not_shown_like_one() {
+        assert_eq!(visible("a\u{202e}b"), r"a\u{202e}b");
+        assert_eq!(visible(r"a\u{202e}b"), r"a\u{5c}u{202e}b");
+        assert_eq!(visible(r"a\u{5c}u{202e}b"), r"a\u{5c}u{5c}u{202e}b");
+        assert_eq!(visible(r"C:\users \u0041 u{1}"), r"C:\users \u0041 u{1}");
+        assert_eq!(drawn(&visible("\u{202e}\\u{7}")), visible("\u{202e}\\u{7}"));
+    }
+
+    #[test]
     fn text_that_is_drawn_stays_as_it_is() {
         let text = "Grüße, 日本, שלום, নমস্কার, e\u{301}, €5 – “x” → y… 😀\\";
         assert_eq!(visible(text), text);
@@ -136,7 +151,8 @@ mod tests {
         fn nothing_hidden_is_left_and_nothing_else_is_touched(text in any::<String>()) {
             let shown = visible(&text);
             prop_assert!(!shown.chars().any(is_hidden));
-            prop_assert_eq!(shown == text, !text.chars().any(is_hidden));
+            let is_plain = !text.chars().any(is_hidden) && !text.contains("\\u{");
+            prop_assert_eq!(shown == text, is_plain);
         }
 
         #[test]
