@@ -135,7 +135,9 @@ pub(crate) fn standing_of(
     let approves = answer.and_then(Result::ok);
     let is_allowed = |action| may(action).is_some_and(|answer| answer.is_ok());
     let external = is_external(caller, approval);
-    let freezes = if over { Vec::new() } else { freezes_of(service, caller, approval) };
+    // A lockdown holds up an approved call too.
+    let has_ended = !approval.state.is_open() || now >= approval.expires_at;
+    let freezes = if has_ended { Vec::new() } else { freezes_of(service, caller, approval) };
     let why_not =
         approves.is_none().then(|| reviewer::why_not(service, caller, approval, needs_fresh_auth));
     ReviewStanding {

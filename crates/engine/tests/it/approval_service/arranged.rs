@@ -309,3 +309,15 @@ async fn a_freeze_that_begins_later_is_in_the_calendar_and_holds_nothing_yet() {
     let open = EntriesQuery { only_open: true, ..EntriesQuery::default() };
     assert!(world.entries(&fay, open).await.is_empty());
 }
+
+#[tokio::test]
+async fn an_approved_call_names_the_lockdown_that_holds_it_up() {
+    let world = world(bundle()).await;
+    let asked = held(world.call(plan("erase", "s1", "x")).await);
+    let lockdown = json!({"kind": "freeze", "name": "breach", "lockdown": true});
+    world.arrange("fay", lockdown, 60_000).await.unwrap();
+    assert_eq!(world.vote("ben", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    let seen = world.seen("ben", &asked).await;
+    assert_eq!(seen.approval.state, "approved");
+    assert!(seen.standing.freezes.iter().any(|freeze| freeze.lockdown), "{:?}", seen.standing);
+}

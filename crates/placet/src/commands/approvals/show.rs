@@ -82,9 +82,16 @@ fn withdrawn(detail: &ApprovalDetail) -> Vec<String> {
 }
 
 /// Why an approved call has not been sent.
-fn held_up(approval: &ApprovalView) -> Option<String> {
-    let line = "  held up   the tool cannot be reached; the call is tried again until it ends";
-    approval.unreachable.then(|| line.to_owned())
+fn held_up(detail: &ApprovalDetail) -> Option<String> {
+    let is_locked_down = detail.standing.freezes.iter().any(|freeze| freeze.lockdown);
+    let why = if detail.approval.state == "approved" && is_locked_down {
+        "the call does not run before the lockdown ends"
+    } else if detail.approval.unreachable {
+        "the tool cannot be reached; the call is tried again until it ends"
+    } else {
+        return None;
+    };
+    Some(format!("  held up   {why}"))
 }
 
 /// The outcome of the call, and who has to act on it.
@@ -216,7 +223,8 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
     }));
     lines.extend(standing.freezes.iter().map(|freeze| {
         let name = freeze.name.as_deref().map(|name| format!(" ({})", visible(name)));
-        format!("  freeze    in force until {}{}", freeze.until, name.unwrap_or_default())
+        let what = if freeze.lockdown { "lockdown " } else { "freeze   " };
+        format!("  {what} in force until {}{}", freeze.until, name.unwrap_or_default())
     }));
     let so_far = if is_open { "so far" } else { "agreed" };
     lines.push(format!(
@@ -240,7 +248,7 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
     } else {
         format!("  state     {state}{void}")
     });
-    lines.extend(held_up(approval));
+    lines.extend(held_up(detail));
     lines
 }
 

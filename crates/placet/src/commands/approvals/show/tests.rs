@@ -85,3 +85,14 @@ fn an_approval_outlives_what_its_approvers_were_shown() {
     }
     assert!(!text.contains("null"), "{text}");
 }
+
+#[test]
+fn an_approved_call_says_that_a_lockdown_holds_it_up() {
+    let mut approved = detail("approved", &json!({}), &Value::Null);
+    assert!(!shown(&approved).contains("held up"));
+    let lockdown = json!([{ "name": "breach", "until": 0, "lockdown": true }]);
+    approved.standing.freezes = serde_json::from_value(lockdown).unwrap();
+    let text = shown(&approved);
+    assert!(text.contains("  held up   the call does not run before the lockdown ends"), "{text}");
+    assert!(text.contains("  lockdown  in force until") && text.contains("(breach)"), "{text}");
+}
