@@ -195,12 +195,33 @@ async fn a_held_call_is_pending_and_the_same_call_collects_its_outcome() {
         let again = client.calls("files__delete", delete.clone()).await;
         assert_eq!(handle(&again), handle(&pending), "{again:#}");
         world.approve().await.ok();
-        let done = client.calls("placet__await", json!({ "handle": handle(&pending) })).await;
-        assert_eq!(said(&done)["status"], "succeeded", "{done:#}");
-        assert!(!world.setup.file("a.txt").is_file());
         let collected = client.calls("files__delete", delete).await;
+        assert_eq!(said(&collected)["status"], "succeeded", "{collected:#}");
         assert_eq!(handle(&collected), handle(&pending), "{collected:#}");
+        assert!(!world.setup.file("a.txt").is_file());
     }
+}
+
+#[tokio::test]
+async fn an_equal_call_after_its_outcome_was_awaited_is_new() {
+    let world = World::holding(100).await;
+    world.setup.put("a.txt", "hello");
+    let (mut client, _) = Sdk::connect(&world.placet, "auto").await;
+    let delete = json!({ "path": "a.txt" });
+    let first = client.calls("files__delete", delete.clone()).await;
+    world.approve().await.ok();
+    let done = client.calls("placet__await", json!({ "handle": handle(&first) })).await;
+    assert_eq!(said(&done)["status"], "succeeded", "{done:#}");
+    assert!(!world.setup.file("a.txt").is_file());
+    let second = client.calls("files__delete", delete.clone()).await;
+    assert_eq!(said(&second)["status"], "pending", "{second:#}");
+    assert_ne!(handle(&second), handle(&first), "{second:#}");
+    world.ben.decide(&world.held().await, "deny").await.ok();
+    let denied = client.calls("placet__await", json!({ "handle": handle(&second) })).await;
+    assert_eq!(said(&denied)["error"]["error_code"], "APPROVAL_DENIED", "{denied:#}");
+    let third = client.calls("files__delete", delete).await;
+    assert_eq!(said(&third)["status"], "pending", "{third:#}");
+    assert_ne!(handle(&third), handle(&second), "{third:#}");
 }
 
 #[tokio::test]

@@ -244,13 +244,13 @@ async fn a_read_that_people_decide_on_is_pending_and_collected() {
     let again = read(&agent, "/mcp/docs", "test://static-text").await;
     assert_eq!(again["error"]["data"]["io.placet/call"]["handle"], call["handle"], "{again:#}");
     world.approve().await.ok();
+    let collected = read(&agent, "/mcp/docs", "test://static-text").await;
+    assert_eq!(said(&collected["result"])["handle"], call["handle"], "{collected:#}");
     let params = json!({ "name": "placet__await", "arguments": { "handle": call["handle"] } });
     let awaited = result(&agent, "/mcp", "tools/call", params).await;
     assert_eq!(said(&awaited)["status"], "succeeded", "{awaited:#}");
     let contents = &awaited["structuredContent"]["contents"];
     assert!(text(&contents[0], "text").starts_with("This is the content"), "{awaited:#}");
-    let collected = read(&agent, "/mcp/docs", "test://static-text").await;
-    assert_eq!(said(&collected["result"])["handle"], call["handle"], "{collected:#}");
 }
 
 #[tokio::test]

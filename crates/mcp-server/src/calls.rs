@@ -313,7 +313,12 @@ async fn follow(
         Err(refusal) => Err(refusal),
     };
     match waited {
-        Ok(answer) => result_of(&answer, of),
+        Ok(answer) => {
+            if answer.is_final() {
+                shared.held.forget_call(call);
+            }
+            result_of(&answer, of)
+        }
         Err(refusal) => Ok(results::refused(&refusal, of)),
     }
 }

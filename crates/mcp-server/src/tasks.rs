@@ -38,6 +38,9 @@ pub(crate) async fn get(
 ) -> Result<GetTaskResult, ErrorData> {
     let answer = call_of(shared, asking, id).await?;
     let task = task_of(shared, asking, &answer).await;
+    if answer.is_final() {
+        shared.held.forget_call(answer.call_id());
+    }
     Ok(GetTaskResult::new(DetailedTask::new(task, payload(shared, asking, &answer)?)))
 }
 
@@ -59,7 +62,12 @@ pub(crate) async fn cancel(
     let answer = call_of(shared, asking, id).await?;
     let reason = "the client cancelled the task";
     match shared.engine.withdraw(&asking.caller, answer.call_id(), reason).await {
-        Ok(_stands) => Ok(()),
+        Ok(stands) => {
+            if stands.is_final() {
+                shared.held.forget_call(stands.call_id());
+            }
+            Ok(())
+        }
         Err(refusal) => Err(fault(&refusal)),
     }
 }
