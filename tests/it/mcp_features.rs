@@ -246,11 +246,16 @@ async fn a_read_that_people_decide_on_is_pending_and_collected() {
     world.approve().await.ok();
     let collected = read(&agent, "/mcp/docs", "test://static-text").await;
     assert_eq!(said(&collected["result"])["handle"], call["handle"], "{collected:#}");
-    let params = json!({ "name": "placet__await", "arguments": { "handle": call["handle"] } });
-    let awaited = result(&agent, "/mcp", "tools/call", params).await;
-    assert_eq!(said(&awaited)["status"], "succeeded", "{awaited:#}");
-    let contents = &awaited["structuredContent"]["contents"];
-    assert!(text(&contents[0], "text").starts_with("This is the content"), "{awaited:#}");
+    for (path, uri) in
+        [("/mcp", "placet://docs/test://static-text"), ("/mcp/docs", "test://static-text")]
+    {
+        let params = json!({ "name": "placet__await", "arguments": { "handle": call["handle"] } });
+        let awaited = result(&agent, path, "tools/call", params).await;
+        assert_eq!(said(&awaited)["status"], "succeeded", "{awaited:#}");
+        let contents = &awaited["structuredContent"]["contents"];
+        assert!(text(&contents[0], "text").starts_with("This is the content"), "{awaited:#}");
+        assert_eq!(contents[0]["uri"], uri, "{awaited:#}");
+    }
 }
 
 #[tokio::test]

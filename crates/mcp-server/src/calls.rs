@@ -42,6 +42,7 @@ use crate::{
     elicitation::{self, ApprovalPages},
     meta::CallMeta,
     requests::OpenRequest,
+    resources,
     results::{self, Of, result_of},
     runs::{self, Origin, Placed},
     shared::{Asking, Shared},
@@ -317,7 +318,7 @@ async fn follow(
             if answer.is_final() {
                 shared.held.forget_call(call);
             }
-            result_of(&answer, of)
+            result_of(&resources::renamed(answer, shared, asking), of)
         }
         Err(refusal) => Ok(results::refused(&refusal, of)),
     }
