@@ -230,8 +230,22 @@ fn what_to_do(remediation: &str, retry_after_ms: Option<u64>) -> String {
 /// A call that was refused, or whose outcome is unknown.
 fn refusal(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
     let text = match &result.error {
+/// What to do about a key that was used before.
+const OTHER_KEY: &str = "For a new call send another `io.placet/idempotency-key` in `_meta`, for a retry the original arguments.";
+
+/// The result, with the key named as clients of MCP send it.
+fn with_own_key(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
+    if let Some(error) = &mut result.error
+        && error.error_code == ErrorCode::IdempotencyConflict
+    {
+        error.remediation = OTHER_KEY.to_owned();
+    }
+    result
+}
+
         Some(error) => {
             let mut text = format!("{}: {}", error.error_code, error.message);
+    let result = &with_own_key(result.clone());
             for problem in &error.problems {
                 text.push_str(&format!("\n{}: {}", problem.pointer, problem.problem));
             }
@@ -350,7 +364,7 @@ mod tests {
     use placet_types::envelope::result::ToolResultEnvelope;
     use serde_json::{Value, json};
 
-    use super::{executed, what_to_do};
+    use super::{executed, what_to_do, with_own_key};
 
     fn result(status: &str, output: &Value) -> ToolResultEnvelope {
         let result = json!({
@@ -389,6 +403,19 @@ mod tests {
     #[test]
     fn a_refusal_names_the_time_to_wait_in_its_text() {
         let said = what_to_do("Wait for the time named in Retry-After.", Some(11_001));
+    #[test]
+    fn a_conflict_names_the_key_as_clients_send_it() {
+        let told = |code: &str| {
+            let mut result = serde_json::to_value(result("refused", &Value::Null)).unwrap();
+            result["error"] = json!({
+                "error_code": code, "message": "m", "retryable": false, "remediation": "r", "execution": "not_executed",
+            });
+            with_own_key(serde_json::from_value(result).unwrap()).error.unwrap().remediation
+        };
+        assert!(told("IDEMPOTENCY_CONFLICT").contains("`io.placet/idempotency-key`"));
+        assert_eq!(told("POLICY_DENIED"), "r");
+    }
+
         let expected =
             "\nWhat to do: Wait for the time named in Retry-After.\nRetry-After: in 12 s";
         assert_eq!(said, expected);

@@ -2,8 +2,8 @@
 //!
 //! In the revisions with sessions, a session is a run. Without a session the client names the run (`io.placet/run`); if it does not, its
 //! requests of one hour are a run, and those of one day a conversation, so that budgets and taint also hold for clients that know nothing
-//! of either. Invariant: without a session or a named run, the id of a JSON-RPC request does not identify a call, since every process of a
-//! client counts from the start: such a call gets a key of its own.
+//! of either. Invariant: without a session the id of a JSON-RPC request does not identify a call, since every process of a client counts
+//! from the start: such a call gets a key of its own, in a named run too.
 
 use placet_identity::VerifiedCaller;
 use placet_types::{
@@ -34,6 +34,19 @@ pub(crate) struct Origin<'a> {
     pub(crate) fresh: String,
 }
 
+impl Origin<'_> {
+    /// What identifies the call: in a session its request does.
+    fn of_call(&self) -> Digest {
+        match self.session {
+            Some(session) => DigestBuilder::new("placet.mcp_request.v1")
+                .field("session", session)
+                .field("request", &self.request_id)
+                .finish(),
+            None => Digest::of(self.fresh.as_bytes()),
+        }
+    }
+}
+
 /// A run and the ids of one call in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
@@ -51,7 +64,7 @@ pub(crate) fn placed(
     said: RunMeta,
     origin: &Origin<'_>,
 ) -> Result<Placed, Refusal> {
-    let is_told_apart = origin.session.is_some() || said.id.is_some();
+    let is_known = origin.session.is_some() || said.id.is_some();
     let run_id = match (said.id, origin.session) {
         (Some(id), _) => id,
         (None, Some(session)) => run_of(caller, &["session", session])?,
@@ -60,15 +73,13 @@ pub(crate) fn placed(
             run_of(caller, &["hour", origin.client.unwrap_or_default(), &hour])?
         }
     };
-    let session_id = if is_told_apart {
+    let session_id = if is_known {
         None
     } else {
         let day = (origin.now.as_ms() / DAY_MS).to_string();
         let digest = digest_of(caller, &["day", origin.client.unwrap_or_default(), &day]);
         Some(id(SessionId::new(format!("mcp-{}", short(&digest))))?)
     };
-    let request = if is_told_apart { &origin.request_id } else { &origin.fresh };
-    let digest = Digest::of(request.as_bytes());
     Ok(Placed {
         run: RunRequest {
             run_id,
@@ -80,7 +91,7 @@ pub(crate) fn placed(
             taint: said.taint,
         },
         step_id: id(StepId::new("mcp"))?,
-        request_id: id(RequestId::new(format!("mcp-{}", short(&digest))))?,
+        request_id: id(RequestId::new(format!("mcp-{}", short(&origin.of_call()))))?,
     })
 }
 
@@ -102,4 +113,25 @@ fn id<T, E: std::fmt::Display>(made: Result<T, E>) -> Result<T, Refusal> {
     made.map_err(|error| {
         Refusal::new(ErrorCode::Internal, "an id cannot be formed").with_detail(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::{clock::Timestamp, digest::Digest};
+
+    use super::Origin;
+
+    /// What identifies the request with the id 1.
+    fn of(session: Option<&str>, fresh: &str) -> Digest {
+        let now = Timestamp::from_ms(0);
+        Origin { session, client: None, request_id: "1".to_owned(), now, fresh: fresh.to_owned() }
+            .of_call()
+    }
+
+    #[test]
+    fn the_id_of_a_request_identifies_its_call_in_its_session_only() {
+        assert_eq!(of(Some("a"), "x"), of(Some("a"), "y"));
+        assert_ne!(of(Some("a"), "x"), of(Some("b"), "x"));
+        assert_ne!(of(None, "x"), of(None, "y"));
+    }
 }
