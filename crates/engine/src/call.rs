@@ -152,6 +152,7 @@ impl Built {
                 session_id: envelope.session_id.clone(),
                 safety_mode: None,
                 ceiling_if_new: None,
+                tool_latency_ms_if_new: None,
                 run_budget: BudgetRequest::default(),
                 taint: parked.run.taint.clone(),
             },

@@ -134,7 +134,8 @@ pub(crate) async fn begin(
         now: shared.clock.now(),
         fresh: shared.ids.fresh(),
     };
-    let placed = runs::placed(&asking.caller, run, &origin).map_err(|one| fault(&one))?;
+    let placed = runs::placed(&asking.caller, run, &origin, shared.settings.tool_latency_ms_max)
+        .map_err(|one| fault(&one))?;
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
     let attached = match &key {

@@ -55,7 +55,7 @@ pub(crate) struct Placed {
     pub(crate) request_id: RequestId,
 }
 
-/// The run of a request.
+/// The run of a request. Where its client names no time for a tool, it is `tool_latency_ms_max`.
 ///
 /// # Errors
 /// A refusal where the ids cannot be formed.
@@ -63,6 +63,7 @@ pub(crate) fn placed(
     caller: &VerifiedCaller,
     said: RunMeta,
     origin: &Origin<'_>,
+    tool_latency_ms_max: u64,
 ) -> Result<Placed, Refusal> {
     let is_known = origin.session.is_some() || said.id.is_some();
     let run_id = match (said.id, origin.session) {
@@ -87,6 +88,7 @@ pub(crate) fn placed(
             safety_mode: said.safety_mode,
             // Where a client says none, the agent's classes and the policies alone limit its calls.
             ceiling_if_new: Some(ApprovalMode::Destructive),
+            tool_latency_ms_if_new: Some(tool_latency_ms_max),
             run_budget: said.budget,
             taint: said.taint,
         },

@@ -32,6 +32,8 @@ pub(crate) struct Only(pub(crate) AdapterName);
 pub struct McpSettings {
     /// How long a request waits for people before it is answered as pending.
     pub hold: Duration,
+    /// How long a tool may take where a client's run names no time, in milliseconds.
+    pub tool_latency_ms_max: u64,
     /// The most sessions at a time; as many clients without one may listen for changes.
     pub sessions_max: u64,
     /// The largest request, in bytes.
@@ -46,6 +48,7 @@ impl Default for McpSettings {
     fn default() -> Self {
         Self {
             hold: Duration::from_secs(50),
+            tool_latency_ms_max: 60_000,
             sessions_max: 2_000,
             request_bytes_max: 1024 * 1024,
             body_within: Duration::from_secs(30),

@@ -33,6 +33,9 @@ pub struct RunRequest {
     /// The ceiling of the run if this call opens it and `safety_mode` is absent. A listener sets it; in no document is it read or written.
     #[serde(skip)]
     pub ceiling_if_new: Option<ApprovalMode>,
+    /// The maximum duration of one adapter call if this call opens the run and its budget names none. As for `ceiling_if_new`.
+    #[serde(skip)]
+    pub tool_latency_ms_if_new: Option<u64>,
     /// The budget of the run; fixed by the first call.
     #[serde(
         default,
@@ -44,6 +47,15 @@ pub struct RunRequest {
     /// clear it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
+}
+
+impl RunRequest {
+    /// The budget of the run if this call opens it.
+    pub fn budget_if_new(&self) -> RunBudget {
+        let base = RunBudget::default();
+        let tool_latency_ms_max = self.tool_latency_ms_if_new.unwrap_or(base.tool_latency_ms_max);
+        self.run_budget.over(RunBudget { tool_latency_ms_max, ..base })
+    }
 }
 
 /// The run budget that a caller requests. Absent fields are unchanged; in the first call they take the defaults: 1,000 calls, 0 cents,
@@ -169,4 +181,24 @@ pub struct RunContext {
     /// What the run remembered of its successful calls when the call was made.
     #[serde(default, skip_serializing_if = "RunHistory::is_empty")]
     pub history: RunHistory,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_listener_sets_counts_where_the_caller_names_none() {
+        let latency = |budget: serde_json::Value, if_new: Option<u64>| {
+            let run = json!({ "run_id": "r", "run_budget": budget });
+            let mut run: RunRequest = serde_json::from_value(run).unwrap();
+            run.tool_latency_ms_if_new = if_new;
+            run.budget_if_new().tool_latency_ms_max
+        };
+        assert_eq!(latency(json!({}), None), 30_000);
+        assert_eq!(latency(json!({ "calls_max": 5 }), Some(60_000)), 60_000);
+        assert_eq!(latency(json!({ "tool_latency_ms_max": 90_000 }), Some(60_000)), 90_000);
+    }
 }

@@ -53,6 +53,7 @@ impl Engine {
             run_id: session_id.clone(),
             safety_mode,
             ceiling_if_new: None,
+            tool_latency_ms_if_new: None,
             run_budget,
             taint,
         };

@@ -15,7 +15,7 @@ use placet_types::{
     ids::RecordId,
     principal::PrincipalChain,
     proof::CallerProof,
-    run_context::{Delegation, RunAgent, RunBudget, RunContext, RunUser},
+    run_context::{Delegation, RunAgent, RunContext, RunUser},
 };
 
 use crate::{
@@ -196,7 +196,7 @@ fn run_of(trace_id: &str, built: &Built, identity: &Identity) -> RunContext {
         user: user_of(&Parties::of(identity)),
         agent: agent_of(directory, &Parties::of(identity)),
         safety_mode: limit.first_ceiling(&built.run),
-        run_budget: limit.budget(built.run.run_budget.over(RunBudget::default())),
+        run_budget: limit.budget(built.run.budget_if_new()),
         taint: built.run.taint.clone(),
         history: built.history.clone(),
     }

@@ -113,7 +113,7 @@ pub(crate) async fn open_for(
     let wanted = RunRecord {
         key: key_for(chain, &asked.run_id),
         safety_mode: limit.first_ceiling(asked),
-        budget: limit.budget(asked.run_budget.over(RunBudget::default())),
+        budget: limit.budget(asked.budget_if_new()),
         opened_at: outcomes.ledger.store().now(),
         calls_used: 0,
         cents_used: 0,

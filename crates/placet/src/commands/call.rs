@@ -139,6 +139,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
             session_id: None,
             safety_mode: args.safety_mode.or(args.mode),
             ceiling_if_new: None,
+            tool_latency_ms_if_new: None,
             run_budget: budget,
             taint: args.taint.iter().copied().collect(),
         },
