@@ -65,7 +65,7 @@ pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) 
             answered = tokio::time::timeout(Duration::from_millis(limit_ms), task) => answered.ok().and_then(Result::ok).flatten(),
         };
         if let Some(outcome) = answered {
-            let told = settle::conclude(&owner.ledger, &capability, kind, subject.clone(), outcome);
+            let told = settle::conclude(&owner.ledger, &capability, kind, subject.clone(), outcome, None);
             let (outcome, mut result) = for_good(told, subject, owner.ledger.store().now());
             result.latency.adapter_ms = in_ms(began.elapsed());
             result.retries = retries;

@@ -35,13 +35,15 @@ use crate::{
     result::{self, EditedArgs, Subject, error_of, fill, named, status_of, subject_alone, unknown},
 };
 
-/// What the adapter's outcome means for the record and for the caller, given the kind of credential it was sent with.
+/// What the adapter's outcome means for the record and for the caller, given the kind of credential it was sent with, and the call's whole
+/// time, in milliseconds, if that is over.
 pub(crate) fn conclude(
     ledger: &Ledger,
     capability: &Capability,
     kind: CredentialKind,
     subject: Subject,
     outcome: AdapterOutcome,
+    over_ms: Option<u64>,
 ) -> (Outcome, ToolResultEnvelope) {
     let now = ledger.store().now();
     let writes = capability.is_write_class();
@@ -84,25 +86,39 @@ pub(crate) fn conclude(
                 result.cost = declared;
                 return (Outcome::Unknown(reason), result);
             }
-            // With a key its end is replayed.
-            let is_repeatable = subject.key.is_none();
-            let mut result = subject.result(ResultStatus::Failed, now);
+            let mut result = unusable(subject, over_ms, now);
             result.cost = declared;
-            let message = "the tool gave no usable answer: it is not valid, the connection ended, or the time was over; the call changes nothing, and a new one may be made";
-            let refusal = Refusal::new(ErrorCode::AdapterFailed, message)
-                .with_execution(Execution::ExecutedAndFailed);
-            result.error = Some(ResultError {
-                retryable: is_repeatable,
-                remediation: READ_AGAIN.to_owned(),
-                ..error_of(&refusal)
-            });
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
     }
 }
 
-/// What to do about a read that was sent and gave no usable answer.
-const READ_AGAIN: &str = "Make the call again, with another key if it has one; it changes nothing.";
+/// The result of a read that was sent and gave no usable answer.
+fn unusable(subject: Subject, over_ms: Option<u64>, now: Timestamp) -> ToolResultEnvelope {
+    let why = match over_ms {
+        Some(ms) => {
+            format!("no answer within {ms} ms, which is `tool_latency_ms_max` of the run's budget")
+        }
+        None => "the connection ended, or its answer is not valid".to_owned(),
+    };
+    let message = format!(
+        "the tool gave no usable answer: {why}; the call changes nothing, and a new one may be made"
+    );
+    // A call that was held has a record, whose end is replayed under the same key.
+    let has_record = subject.key.is_some() || subject.approval_id.is_some();
+    let again = if has_record { ", with another key if it has one" } else { "" };
+    let larger = if over_ms.is_some() { ", in a run with more time" } else { "" };
+    let refusal = Refusal::new(ErrorCode::AdapterFailed, message)
+        .with_execution(Execution::ExecutedAndFailed);
+    let error = ResultError {
+        retryable: subject.key.is_none(),
+        remediation: format!("Make the call again{again}{larger}; it changes nothing."),
+        ..error_of(&refusal)
+    };
+    let mut result = subject.result(ResultStatus::Failed, now);
+    result.error = Some(error);
+    result
+}
 
 /// The result of a call that was not executed.
 fn not_executed(

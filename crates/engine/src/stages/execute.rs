@@ -57,6 +57,9 @@ const DECIDED_AGAIN_MAX: u32 = 20;
 /// The pause before it is decided again because of directives.
 const DIRECTIVE_PAUSE: Duration = Duration::from_millis(25);
 
+/// How much earlier than its time ends a call may be given up: adapters get it in whole milliseconds.
+const TICK: Duration = Duration::from_millis(1);
+
 /// What is kept of a call while its permit and arguments are with the adapter.
 struct Executing {
     brokered: Box<Brokered>,
@@ -232,7 +235,7 @@ async fn dispatched(
     ready: Ready,
 ) {
     let DispatchGuard { dispatch, settlement } = armed;
-    let started = Instant::now();
+    let (started, budget_ends) = (Instant::now(), ready.deadline);
     let record = settlement.record();
     let deadline =
         retry::within_window(&context.ledger, &executing.brokered, record, ready.deadline);
@@ -270,11 +273,12 @@ async fn dispatched(
     let record_id = settlement.record_id();
     let late = late.and_then(|task| listened_to(task, &brokered, &settlement, &subject));
     let (capability, kind) = (&brokered.built.target.capability, brokered.binding.credential.kind);
+    let is_over = budget_ends.saturating_duration_since(started) <= took.saturating_add(TICK);
+    let over_ms = is_over.then_some(brokered.run.run_budget.tool_latency_ms_max);
     let (outcome, mut result) =
-        settle::conclude(&context.ledger, capability, kind, subject, outcome);
+        settle::conclude(&context.ledger, capability, kind, subject, outcome, over_ms);
     result.latency.adapter_ms = in_ms(brokered.built.adapter_time);
-    result.retries = brokered.built.retries;
-    result.cached_at = cached_at;
+    (result.retries, result.cached_at) = (brokered.built.retries, cached_at);
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
         let limit_ms = context.settings.ledger.late_answers_ms;

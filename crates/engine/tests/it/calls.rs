@@ -185,7 +185,13 @@ async fn a_read_without_a_usable_answer_may_be_made_again() {
     let result = finished(world.call(plan("look", "s1", "a")).await);
     let error = result.error.unwrap();
     assert_eq!((error.error_code, error.retryable), (ErrorCode::AdapterFailed, true));
-    assert!(error.remediation.contains("again"), "{}", error.remediation);
+    assert_eq!(error.remediation, "Make the call again; it changes nothing.");
+    assert!(error.message.contains("the connection ended"), "{}", error.message);
+    world.witness.behave("look", Behaviour::Slow(Duration::from_secs(5)));
+    let mut slow = plan("look", "s2", "a");
+    slow["run"] = json!({"run_id": "hasty", "run_budget": {"tool_latency_ms_max": 200}});
+    let error = finished(world.call(slow).await).error.unwrap();
+    assert!(error.message.contains("200 ms, which is `tool_latency_ms_max`"), "{}", error.message);
     world.witness.behave_well();
     assert!(finished(world.call(plan("look", "s1", "a")).await).error.is_none());
 }
