@@ -71,6 +71,13 @@ impl CapabilityFile {
     }
 }
 
+/// Why results cannot be checked against an output schema, if they cannot. Clients check them too, and one schema that they cannot compile
+/// costs some of them the whole list of tools.
+pub fn unusable_output(schema: &Value) -> Option<String> {
+    let error = ArgumentSchema::compile(schema).err()?;
+    Some(format!("`output_schema`: {error}"))
+}
+
 /// The schemas that a capability's arguments have to pass, or why it can accept none.
 pub(super) fn arguments(
     file: &CapabilityFile,
@@ -78,6 +85,9 @@ pub(super) fn arguments(
 ) -> Result<ArgumentSchema, String> {
     if file.task_only {
         return Err("its server runs it as an MCP task only, which is not supported".to_owned());
+    }
+    if let Some(problem) = file.output_schema.as_ref().and_then(unusable_output) {
+        return Err(problem);
     }
     let reviewed =
         ArgumentSchema::compile(&file.input_schema).map_err(|error| error.to_string())?;
@@ -162,6 +172,18 @@ mod tests {
             send(&json!({ "task_only": true, "pin": format!("sha256:{}", "0".repeat(64)) }));
         assert!(!capability.is_callable());
         assert!(capability.arguments.unwrap_err().contains("MCP task"));
+    }
+
+    #[test]
+    fn a_tool_whose_output_schema_cannot_be_compiled_is_not_callable() {
+        let pin = format!("sha256:{}", "0".repeat(64));
+        let output = |of: &str| json!({ "type": "object", "properties": { "n": { "type": of } } });
+        let of = |output: Value| send(&json!({ "pin": pin, "output_schema": output }));
+        assert!(of(output("string")).is_callable());
+        let capability = of(output("strin"));
+        assert!(!capability.is_callable());
+        let why = capability.arguments.unwrap_err();
+        assert!(why.starts_with("`output_schema`: `/properties/n/type`"), "{why}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub mod rest;
 #[cfg(test)]
 mod tests;
 
-pub use definition::LiveTool;
+pub use definition::{LiveTool, unusable_output};
 
 use alias::Alias;
 use credential::CredentialPlan;

@@ -22,6 +22,7 @@ use placet_types::{
             LimitsFile, TenantsFile, TransportFile,
         },
         process::{ChildNetwork, ProcessFile},
+        unusable_output,
     },
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
     mode::{ApprovalMode, Effect},
@@ -485,6 +486,9 @@ pub(crate) fn capability(
     let is_feature = Feature::of_method(&tool.name).is_some();
     let writes = matches!(options.mode, ApprovalMode::LocalWrite | ApprovalMode::Destructive);
     let mode = if is_feature && writes { ApprovalMode::ReadOnly } else { options.mode };
+    if let Some(problem) = tool.output_schema.as_ref().and_then(unusable_output) {
+        remarks.push(format!("quarantined, its results cannot be checked: {problem}"));
+    }
     let reads = mode == ApprovalMode::ReadOnly || is_feature;
     let effect = if reads { Effect::None } else { Effect::Write };
     let file = CapabilityFile {

@@ -126,9 +126,10 @@ fn tools_that_hide_something_are_disabled_and_tools_that_cannot_be_named_are_lef
     let mut unseen = tool("unseen", "");
     unseen.input_schema =
         json!({"type": "object", "properties": {"a\u{200b}": {"type": "string"}}});
-    let alike = tool("Strange", "");
-    let tools = vec![tool("hidden", "safe\u{202e}"), tool("no spaces", ""), strange, unseen, alike];
-    let live = live(tools);
+    let mut torn = tool("torn", "");
+    torn.output_schema = Some(json!({"type": "object", "properties": {"a": {"type": "strin"}}}));
+    let (hidden, unnamed) = (tool("hidden", "safe\u{202e}"), tool("no spaces", ""));
+    let live = live(vec![hidden, unnamed, strange, unseen, torn, tool("Strange", "")]);
     let imported = contract_of(&source(), &live, &options(ApprovalMode::Destructive)).unwrap();
     assert!(!imported.file.capabilities[&name("hidden")].enabled);
     assert_eq!(imported.file.capabilities[&name("hidden")].description, "safe");
@@ -144,6 +145,8 @@ fn tools_that_hide_something_are_disabled_and_tools_that_cannot_be_named_are_lef
         "{:?}",
         imported.notes
     );
+    let of_torn = |note: &String| note.contains("`torn`: quarantined, its results");
+    assert!(imported.notes.iter().any(of_torn), "{:?}", imported.notes);
     let nothing = Live { tools: vec![tool("no spaces", "")], ..live };
     assert!(contract_of(&source(), &nothing, &options(ApprovalMode::Destructive)).is_err());
 }
