@@ -245,6 +245,9 @@ def _told(result: CallResult) -> Json:
         told["output"] = output
     if error:
         told["error"] = {key: error[key] for key in ("error_code", "message", "remediation") if key in error}
+        if result["status"] == "pending":
+            # Its program sends the batch again. The same call in another batch would be another call.
+            told["error"]["remediation"] = "Do not repeat the call: it is not made yet, and waits for people."
     return told
 
 

@@ -143,6 +143,8 @@ async fn ts_06_a_held_call_comes_back_pending_while_its_siblings_finish() {
     assert_eq!(codes(&view), ["APPROVAL_PENDING", "succeeded"], "{view:#}");
     assert_eq!(view["debug"]["pending"], 1);
     let held = view["results"][0]["result"].clone();
+    let remediation = text(&held["error"], "remediation");
+    assert!(remediation.starts_with("Send the same batch again"), "{remediation}");
     setup.ben(&placet).await.decide(&held, "approve").await.ok();
     agent.end_of(&text(&held, "tool_call_id")).await.succeeded();
     // The same batch collects it, and acts no second time.

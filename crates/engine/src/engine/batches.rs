@@ -18,7 +18,7 @@ use placet_ledger::{
 use placet_types::{
     contract::file::TransportFile,
     digest::Digest,
-    envelope::result::{ResultStatus, ToolResultEnvelope},
+    envelope::result::{ResultError, ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Refusal},
     ids::{CapabilityId, IdempotencyKey, RecordId, RequestId, RunId, StepId},
     run_context::RunRequest,
@@ -335,7 +335,7 @@ fn told(
             id: call.id.clone(),
             tool: place.tool.clone(),
             status: result.status,
-            result: Some(result),
+            result: Some(ToolResultEnvelope { error: result.error.map(in_batch), ..result }),
             error: None,
             duplicate_of: None,
             warning: None,
@@ -352,11 +352,27 @@ pub(super) fn refused(call: &BatchCall, refusal: &Refusal) -> CallResult {
         tool: call.name().to_owned(),
         status: crate::result::status_of(refusal),
         result: None,
-        error: Some(error_of(refusal)),
+        error: Some(in_batch(error_of(refusal))),
         duplicate_of: None,
         warning: None,
         exposure: None,
     }
+}
+
+/// What to do about a call of a batch, which is repeated with its batch and is one of the run's own tools.
+fn in_batch(mut error: ResultError) -> ResultError {
+    let code = error.error_code;
+    if error.remediation != code.remediation() {
+        return error;
+    }
+    if matches!(code, ErrorCode::ApprovalPending | ErrorCode::InProgress) {
+        error.remediation =
+            "Send the same batch again, with its `batch_id`, to collect the result.".to_owned();
+    } else if code == ErrorCode::ToolNotFound {
+        error.remediation =
+            "List the tools of the next iteration with GET /v1/runs/{id}/tools.".to_owned();
+    }
+    error
 }
 
 /// The result of an equal call, with a warning that it is a copy.
@@ -397,5 +413,23 @@ fn counted(places: &[Place], results: &[CallResult], took_ms: u64) -> BatchDebug
         refused: with(ResultStatus::Refused),
         pending: with(ResultStatus::Pending),
         took_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_a_batch_is_repeated_with_its_batch() {
+        let told = |code| in_batch(error_of(&Refusal::new(code, ""))).remediation;
+        assert!(told(ErrorCode::ApprovalPending).starts_with("Send the same batch again"));
+        assert!(told(ErrorCode::ToolNotFound).contains("GET /v1/runs/{id}/tools"));
+        assert_eq!(told(ErrorCode::RateLimited), ErrorCode::RateLimited.remediation());
+        let own = ResultError {
+            remediation: "Bring a token.".to_owned(),
+            ..error_of(&Refusal::new(ErrorCode::ApprovalPending, ""))
+        };
+        assert_eq!(in_batch(own).remediation, "Bring a token.");
     }
 }
