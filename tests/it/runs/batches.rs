@@ -185,6 +185,8 @@ async fn a_batch_that_is_sent_again_never_acts_twice_even_after_a_restart() {
     let view = agent.post("/v1/runs/r1/batches", &bare).await.ok();
     assert_eq!(codes(&view), ["succeeded", "VALIDATION_ERROR", "succeeded"], "{view:#}");
     assert_eq!(view["results"][0]["result"]["idempotency_key"], "my-key");
+    let refused = view["results"][1].to_string();
+    assert!(refused.contains("needs a `batch_id`") && !refused.contains("step_id"), "{refused}");
 }
 
 #[tokio::test]

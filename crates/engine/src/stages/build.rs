@@ -43,11 +43,12 @@ pub(crate) fn build(
     check_run(&submission.run)?;
     check_callback(&context.settings, &caller, &submission)?;
     let Resolved { target, by_alias } = resolve(context, &active, &caller, &submission.tool)?;
-    check_exposing(&target, batch.is_some())?;
+    let is_in_batch = batch.is_some();
+    check_exposing(&target, is_in_batch)?;
     let in_batch = batch.map(|batch| *batch).unwrap_or_default();
     let requested_digest = requested_digest(&target, &submission.args);
     let args = target.validate(&submission.args)?;
-    let key = key_of(&submission, &target, call_id)?;
+    let key = key_of(&submission, &target, call_id, is_in_batch)?;
     Ok(Built {
         active,
         args_digest: canonical_digest(&Value::Object(args.clone())),
@@ -150,6 +151,7 @@ fn key_of(
     submission: &Submission,
     target: &Target,
     call_id: &ToolCallId,
+    is_in_batch: bool,
 ) -> Result<IdempotencyKey, Refusal> {
     if let Some(key) = &submission.idempotency_key {
         return Ok(key.clone());
@@ -162,6 +164,7 @@ fn key_of(
         _ if !target.capability.is_write_class() => DigestBuilder::new("placet.key.read.v1")
             .field("call", call_id.as_str().as_bytes())
             .finish(),
+        (None, None) if is_in_batch => return Err(batch_id_missing()),
         (request, step) => return Err(key_missing(request.is_none(), step.is_none())),
     };
     key_from(derived)
@@ -184,6 +187,15 @@ pub(crate) fn derived_key(
 
 fn key_from(digest: Digest) -> Result<IdempotencyKey, Refusal> {
     IdempotencyKey::new(format!("derived:{digest}")).map_err(internal)
+}
+
+/// A call of a batch has no ids of its own.
+fn batch_id_missing() -> Refusal {
+    let problem =
+        "`batch_id` is required for a tool that writes, unless the call has an `idempotency_key`";
+    let place = Problem { pointer: "/batch_id".to_owned(), problem: problem.to_owned() };
+    let message = "a tool that writes needs a `batch_id` to derive its key from, or an `idempotency_key` of its own";
+    Refusal::new(ErrorCode::ValidationError, message).with_problems(vec![place])
 }
 
 fn key_missing(no_request: bool, no_step: bool) -> Refusal {
