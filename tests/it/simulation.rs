@@ -152,7 +152,8 @@ async fn en_01_en_03_a_session_keeps_its_calls_and_its_model_is_told_of_them() {
         let request = agent.request(Method::DELETE, "/v1/sessions/s1").body(Bytes::new()).unwrap();
         assert_eq!(agent.send(request).await.status, 204);
     }
-    agent.get("/v1/sessions/s1").await.refused(404, "RUN_NOT_FOUND");
+    let ended = agent.get("/v1/sessions/s1").await.refused(404, "RUN_NOT_FOUND");
+    assert!(text(&ended, "remediation").contains("POST /v1/sessions"), "{ended:#}");
     session(&agent, "s1", json!({})).await;
     assert_eq!(kept(&agent, "s1").await, Vec::<Value>::new());
 }

@@ -112,9 +112,9 @@ codes! {
     /// The target system cannot be reached. Nothing was sent.
     AdapterUnavailable = "ADAPTER_UNAVAILABLE", 503, true, "Wait and repeat the same call.";
     /// The caller has no open run of this name on this node.
-    RunNotFound = "RUN_NOT_FOUND", 404, false, "Open the run again with POST /v1/runs, under the same run_id: what it may use up and has used up is kept.";
+    RunNotFound = "RUN_NOT_FOUND", 404, false, "Open it again under the same id with POST /v1/runs, or POST /v1/sessions: what it may use up and has used up is kept.";
     /// A run of this name is open already.
-    RunTaken = "RUN_TAKEN", 409, false, "Go on with the run that is open, or open one under another run_id.";
+    RunTaken = "RUN_TAKEN", 409, false, "Go on with the run that is open, close it with DELETE /v1/sessions/{id}, or open one under another id.";
     /// The batch contains a call that must be alone in its batch, so none of its calls was executed.
     ControlConflict = "CONTROL_CONFLICT", 409, false, "Call the other tools first, and the tool that takes control alone in a batch after that.";
     /// The engine is overloaded.

@@ -105,8 +105,9 @@ impl Runs {
     /// # Errors
     /// [`ErrorCode::RunNotFound`] for all others.
     pub(crate) fn of(&self, owner: &Owner, run_id: &RunId) -> Result<Arc<Open>, Refusal> {
-        self.find(owner, run_id)
-            .ok_or_else(|| Refusal::new(ErrorCode::RunNotFound, "there is no such run open here"))
+        self.find(owner, run_id).ok_or_else(|| {
+            Refusal::new(ErrorCode::RunNotFound, "there is no such run or session open here")
+        })
     }
 
     /// The open runs for which `wants` holds, the most recently used first.

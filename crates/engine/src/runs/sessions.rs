@@ -230,8 +230,10 @@ impl Session {
 /// # Errors
 /// [`ErrorCode::RunNotFound`] where the run is not a session.
 pub(crate) fn session_of(session: Option<&mut Session>) -> Result<&mut Session, Refusal> {
-    session
-        .ok_or_else(|| Refusal::new(ErrorCode::RunNotFound, "there is no such session open here"))
+    session.ok_or_else(|| {
+        let message = "there is no such session open here; close a run of this id that is open, if there is one, before you open it";
+        Refusal::new(ErrorCode::RunNotFound, message)
+    })
 }
 
 /// A result as the session records it: structured where possible, with the error where there is one.
