@@ -105,7 +105,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileProblem> {
 /// Reads a value from YAML text; `path` is for the message.
 pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileProblem> {
     let mut key = None;
-    let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
+    let read = |deserializer: serde_saphyr::Deserializer<'_, '_>| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
             // What could not be read has no name: the place is then that of its parent.
             let path = error.path().to_string();
@@ -113,7 +113,10 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
             key = Some(path.to_owned()).filter(|key| !matches!(key.as_str(), "." | "?"));
             error.into_inner()
         })
-    });
+    };
+    // `no`, `off` and `n` are texts, as YAML 1.2 has it: an `enum` of them would otherwise mean booleans.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let parsed = serde_saphyr::with_deserializer_from_str_with_options(text, options, read);
     parsed.map_err(|error| {
         let (key, problem) = words::told(text, key, &error);
         FileProblem {
@@ -191,6 +194,20 @@ mod tests {
             parse::<std::collections::BTreeMap<String, u64>>(Path::new("x.yaml"), "a: -1\n");
         let told = number.unwrap_err().to_string();
         assert_eq!(told, "x.yaml:1: `a`: a whole number that is not negative is expected");
+    }
+
+    #[test]
+    fn only_true_and_false_are_booleans() {
+        let read = |text: &str| parse::<serde_json::Value>(Path::new("x.yaml"), text).unwrap();
+        let words = serde_json::json!(["no", "off", "y", "N", "Yes", "on"]);
+        assert_eq!(read("[no, off, y, N, Yes, on]\n"), words);
+        assert_eq!(read("[true, false]\n"), serde_json::json!([true, false]));
+        let flag = parse::<std::collections::BTreeMap<String, bool>>(
+            Path::new("x.yaml"),
+            "enabled: yes\n",
+        );
+        let told = flag.unwrap_err().to_string();
+        assert_eq!(told, "x.yaml:1: `enabled`: `true` or `false` is expected");
     }
 
     #[test]

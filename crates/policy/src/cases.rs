@@ -424,7 +424,9 @@ impl CaseFile {
         if text.len() > CASE_FILE_BYTES_MAX {
             return Err(CaseFileError::TooLong);
         }
-        let file: Self = serde_saphyr::from_str(text)
+        // As contracts are read: only `true` and `false` are booleans.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let file: Self = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| CaseFileError::Syntax(error.to_string()))?;
         let people = file.reviews.is_empty() && file.directives.is_empty();
         if file.cases.is_empty() && people && file.surfaces.is_empty() {

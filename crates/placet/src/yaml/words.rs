@@ -109,7 +109,10 @@ fn in_words(said: String) -> String {
         "invalid u64" | "invalid usize" => "a whole number that is not negative is expected",
         "invalid i32" | "invalid i64" => "a whole number is expected",
         "invalid f32" | "invalid f64" => "a number is expected",
-        "invalid bool" | "invalid boolean" => "`true` or `false` is expected",
+        "invalid bool"
+        | "invalid boolean"
+        | "invalid boolean (true or false expected)"
+        | "invalid boolean (strict mode expects true/false)" => "`true` or `false` is expected",
         "expected string scalar" => "a text is expected",
         "expected mapping start" => "keys with values are expected, each as `key: value`",
         "expected sequence start" => "a list is expected",

@@ -12,7 +12,7 @@ use placet_types::contract::file::ContractFile;
 
 use crate::{
     failure::{Attempted as _, Failure},
-    output,
+    output, yaml,
 };
 
 /// Checks that there is no contract yet.
@@ -29,7 +29,7 @@ pub(super) fn check_free(path: &Path) -> Result<(), Failure> {
 pub(super) fn yaml_of(file: &ContractFile) -> Result<String, Failure> {
     let what = "the contract cannot be written";
     let text = serde_saphyr::to_string(file).attempted(what)?;
-    let back: ContractFile = serde_saphyr::from_str(&text).attempted(what)?;
+    let back: ContractFile = yaml::parse(Path::new("the contract"), &text).attempted(what)?;
     if back != *file {
         return Err(Failure::new(what).because("it would not be read back as it is"));
     }
