@@ -68,7 +68,7 @@ pub(crate) fn result_of(answer: &Answer, of: Of<'_>) -> Result<CallToolResult, E
         }
         Answer::Held(held) => Ok(pending(&awaited(held), &held.result, of)),
         Answer::InProgress(result) => {
-            Ok(pending("The call is being executed and has not ended yet.", result, of))
+            Ok(pending("the call is being executed and has not ended yet", result, of))
         }
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::ToolNotFound => {
             Err(unknown_tool(of.tool))
@@ -94,7 +94,10 @@ pub(crate) fn unreadable(request: CustomRequest) -> ErrorData {
         "prompts/get" => fault_of::<GetPromptRequestParams>(params),
         "completion/complete" => fault_of::<CompleteRequestParams>(params),
         "tasks/get" | "tasks/cancel" | "tasks/update" => fault_of::<GetTaskParams>(params),
-        _ => return ErrorData::new(RpcCode::METHOD_NOT_FOUND, method, None),
+        _ => {
+            let message = format!("there is no method `{method}` here");
+            return ErrorData::new(RpcCode::METHOD_NOT_FOUND, message, None);
+        }
     };
     let fault: String = fault.unwrap_or_default().chars().take(FAULT_CHARS_MAX).collect();
     ErrorData::invalid_params(format!("the parameters of `{method}` are not valid: {fault}"), None)
@@ -205,7 +208,7 @@ fn pending(why: &str, result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult
         )
     };
     let text = format!(
-        "PENDING: {why} The call has NOT been executed yet. Do not repeat it with other arguments. {next}"
+        "PENDING: {why}. The call has NOT been executed yet. Do not repeat it with other arguments. {next}"
     );
     let mut said = result.clone();
     if let Some(error) = &mut said.error {
@@ -227,9 +230,6 @@ fn what_to_do(remediation: &str, retry_after_ms: Option<u64>) -> String {
     text
 }
 
-/// A call that was refused, or whose outcome is unknown.
-fn refusal(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
-    let text = match &result.error {
 /// What to do about a key that was used before.
 const OTHER_KEY: &str = "For a new call send another `io.placet/idempotency-key` in `_meta`, for a retry the original arguments.";
 
@@ -243,9 +243,12 @@ fn with_own_key(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
     result
 }
 
+/// A call that was refused, or whose outcome is unknown.
+fn refusal(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
+    let result = &with_own_key(result.clone());
+    let text = match &result.error {
         Some(error) => {
             let mut text = format!("{}: {}", error.error_code, error.message);
-    let result = &with_own_key(result.clone());
             for problem in &error.problems {
                 text.push_str(&format!("\n{}: {}", problem.pointer, problem.problem));
             }
@@ -401,9 +404,6 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_time_to_wait_in_its_text() {
-        let said = what_to_do("Wait for the time named in Retry-After.", Some(11_001));
-    #[test]
     fn a_conflict_names_the_key_as_clients_send_it() {
         let told = |code: &str| {
             let mut result = serde_json::to_value(result("refused", &Value::Null)).unwrap();
@@ -416,6 +416,9 @@ mod tests {
         assert_eq!(told("POLICY_DENIED"), "r");
     }
 
+    #[test]
+    fn a_refusal_names_the_time_to_wait_in_its_text() {
+        let said = what_to_do("Wait for the time named in Retry-After.", Some(11_001));
         let expected =
             "\nWhat to do: Wait for the time named in Retry-After.\nRetry-After: in 12 s";
         assert_eq!(said, expected);
