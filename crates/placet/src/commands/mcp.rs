@@ -217,11 +217,20 @@ fn name_of(command: &[String]) -> Result<AdapterName, Failure> {
             .contains(&program.as_str());
     let named = rest.iter().find(|word| !word.starts_with('-')).filter(|_| runs_another);
     let named = named.map_or(program, |word| {
+        if word.starts_with(['/', '.']) {
+            return package_of(word).unwrap_or_else(|| stem(word));
+        }
         // A package may name its version: `@scope/server@1.2`.
         let at = word.char_indices().skip(1).find(|(_, c)| *c == '@').map(|(at, _)| at);
         stem(at.and_then(|at| word.get(..at)).unwrap_or(word))
     });
     adapter_name(&named).map_err(unnamed)
+}
+
+/// The package that a path leads into, if it leads into one: all of them may have an `index.js`.
+fn package_of(path: &str) -> Option<String> {
+    let (_, inside) = path.rsplit_once("node_modules/")?;
+    inside.split('/').find(|part| !part.starts_with('@')).map(str::to_owned)
 }
 
 /// Writes the contract, as `placet adapters import` does; the output goes to standard error.
@@ -301,6 +310,8 @@ mod tests {
             ("npx -y @scope/server-git@1.2.3", "server-git"),
             ("uvx mcp-server-git --repository /srv", "mcp-server-git"),
             ("node /opt/tools/weather.mjs", "weather"),
+            ("node /opt/node@24/weather.mjs", "weather"),
+            ("node ./node_modules/@modelcontextprotocol/server-git/dist/index.js", "server-git"),
             ("/usr/local/bin/my_server --stdio", "my-server"),
         ] {
             let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
