@@ -191,7 +191,10 @@ pub(crate) fn secrets_of<'a>(
 
 fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FileProblem> {
     for (key, secret) in secrets_of(&entry.file.transport, entry.file.credential.as_ref()) {
-        secrets.named(secret).map_err(|error| FileProblem::at(entry.place(), key, error))?;
+        secrets.named(secret).map_err(|error| {
+            let add = "add it to the configuration as `NAME: ${VARIABLE}` under `secrets:`";
+            FileProblem::at(entry.place(), key, format!("{error}; {add}"))
+        })?;
     }
     Ok(())
 }
@@ -454,7 +457,8 @@ mod tests {
         let missing = with(text).unwrap_err();
         assert!(
             missing.contains("transport.env.KEY.secret")
-                && missing.contains("those of `secrets` are `other`"),
+                && missing.contains("those of `secrets` are `other`")
+                && missing.contains("`NAME: ${VARIABLE}` under `secrets:`"),
             "{missing}"
         );
         assert!(!missing.contains("mail-key"), "it may be the value itself: {missing}");

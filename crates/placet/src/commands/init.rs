@@ -43,20 +43,27 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     for path in write_all(&args.dir, args.tenant.as_str())? {
         output::line(format!("wrote {}", path.display()));
     }
-    let exit = match &args.import {
+    let (exit, lacks_secrets) = match &args.import {
         Some(file) => import(args, file, environment).await?,
-        None => Exit::Ok,
+        None => (Exit::Ok, false),
     };
     let here = args.dir == Path::new(".");
     let enter = if here { String::new() } else { format!("cd {} && ", args.dir.display()) };
-    output::line(format!("\nNext:\n  {enter}{} serve", environment.program()));
+    let file = args.dir.join(DEFAULT_FILE);
+    let first = format!("  add the secrets named above under `secrets:` in {}\n", file.display());
+    let first = if lacks_secrets { first.as_str() } else { "" };
+    output::line(format!("\nNext:\n{first}  {enter}{} serve", environment.program()));
     Ok(exit)
 }
 
 /// The client's servers become contracts, and a single server replaces them in the client.
-async fn import(args: &Args, file: &Path, environment: &Environment) -> Outcome {
+async fn import(
+    args: &Args,
+    file: &Path,
+    environment: &Environment,
+) -> Result<(Exit, bool), Failure> {
     let config = args.dir.join(DEFAULT_FILE);
-    let exit = adapters::import::all_of(file, &config, environment).await?;
+    let imported = adapters::import::all_of(file, &config, environment).await?;
     let config = fs::canonicalize(&config).attempted("the configuration cannot be found")?;
     let server = json!({ "command": "placet", "args": ["mcp", "-f", config] });
     let snippet = serde_json::to_string_pretty(&json!({ "mcpServers": { "placet": server } }));
@@ -64,7 +71,7 @@ async fn import(args: &Args, file: &Path, environment: &Environment) -> Outcome 
         "\nPut this into the client's configuration, in the place of the servers that were imported:\n{}",
         snippet.attempted("the snippet cannot be written")?
     ));
-    Ok(exit)
+    Ok(imported)
 }
 
 /// Writes the files for a tenant into a folder.

@@ -119,11 +119,16 @@ struct Names {
 }
 
 impl Names {
-    fn read(given: &[String]) -> Result<Self, Failure> {
+    fn read(args: &Args) -> Result<Self, Failure> {
         let mut names = Self::default();
-        for text in given {
+        for text in &args.name {
             let wrong = |error: IdError| Failure::usage(format!("`--name {text}`")).because(error);
             let is_second = match text.rsplit_once('=') {
+                // As the file names it, or as the adapter is called.
+                None if args.mcp_servers.is_some() => {
+                    let name = servers::adapter_name(text).attempted(format!("`--name {text}`"))?;
+                    names.adapter.replace(name).is_some()
+                }
                 None => names.adapter.replace(text.parse().map_err(wrong)?).is_some(),
                 Some((tool, name)) => {
                     let name = name.parse().map_err(wrong)?;
@@ -168,7 +173,7 @@ pub(crate) struct Imported {
 /// Imports one server, or every server of a file.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
-    let names = Names::read(&args.name)?;
+    let names = Names::read(args)?;
     let mut sources =
         if args.openapi.is_some() { Vec::new() } else { sources(args, &names, environment)? };
     if args.network_unconfined || args.mode_default == ApprovalMode::Network {
@@ -202,11 +207,15 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     Ok(exit)
 }
 
-/// Imports every server of an `mcpServers` file into the contracts of a configuration.
+/// Imports every server of an `mcpServers` file into the contracts of a configuration. Says also whether they name secrets that it lacks.
 ///
 /// # Errors
 /// [`Failure`] when file or configuration cannot be read. A server that cannot be imported is reported and leaves the others alone.
-pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environment) -> Outcome {
+pub(crate) async fn all_of(
+    servers: &Path,
+    config: &Path,
+    environment: &Environment,
+) -> Result<(Exit, bool), Failure> {
     let named = ConfigArgs { config: Some(config.to_owned()), ..ConfigArgs::default() };
     let config = Config::load(&named, environment)?;
     let (mut sources, mut exit) = (Vec::new(), Exit::Ok);
@@ -229,7 +238,8 @@ pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environm
         names: BTreeMap::new(),
     };
     let asked = each(&sources, &options, &config, Some(&folder_of(&config))).await;
-    Ok(if asked == Exit::Ok { exit } else { asked })
+    let lacks_secrets = sources.iter().any(|source| !source.secrets.is_empty());
+    Ok((if asked == Exit::Ok { exit } else { asked }, lacks_secrets))
 }
 
 /// The folder of a configuration's contracts.
@@ -476,6 +486,9 @@ pub(crate) fn capability(
     if let Err(error) = ArgumentSchema::compile(&tool.input_schema) {
         remarks.push(format!("quarantined, its schema cannot be enforced: {error}"));
     }
+    if let Some(problem) = tool.output_schema.as_ref().and_then(unusable_output) {
+        remarks.push(format!("quarantined, its results cannot be checked: {problem}"));
+    }
     if tool.task_only {
         remarks.push(
             "not callable: its server runs it as an MCP task only, which is not supported"
@@ -486,9 +499,6 @@ pub(crate) fn capability(
     let is_feature = Feature::of_method(&tool.name).is_some();
     let writes = matches!(options.mode, ApprovalMode::LocalWrite | ApprovalMode::Destructive);
     let mode = if is_feature && writes { ApprovalMode::ReadOnly } else { options.mode };
-    if let Some(problem) = tool.output_schema.as_ref().and_then(unusable_output) {
-        remarks.push(format!("quarantined, its results cannot be checked: {problem}"));
-    }
     let reads = mode == ApprovalMode::ReadOnly || is_feature;
     let effect = if reads { Effect::None } else { Effect::Write };
     let file = CapabilityFile {
