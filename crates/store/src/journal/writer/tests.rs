@@ -465,7 +465,7 @@ async fn closing_takes_what_is_queued_to_its_end_and_records_the_witness() {
     bench.gate.close();
     let callers: Vec<_> = (1..=20_u8).map(|number| bench.submitting(synced(&[number]))).collect();
     bench.queued(19).await;
-    let closer = bench.writer.clone();
+    let closer = Arc::clone(&bench.writer);
     let closing = tokio::spawn(async move { closer.close().await });
     tokio::time::sleep(Duration::from_millis(20)).await;
     bench.gate.open();
