@@ -61,7 +61,8 @@ impl From<BackupError> for Failure {
                 Self::new(refusal.with_retry_after_ms(wait_ms))
             }
             BackupError::Failed(_) => {
-                Self::new(Refusal::new(ErrorCode::LedgerUnavailable, message))
+                let refusal = Refusal::new(ErrorCode::LedgerUnavailable, message.clone());
+                Self::new(refusal.with_detail(message))
             }
         }
     }
@@ -131,5 +132,14 @@ mod tests {
             assert_eq!(reply.json()["detail"], words.as_str());
         }
         assert_eq!(asked(None).await.code(), "NOT_FOUND");
+    }
+
+    #[test]
+    fn failed_backup_gives_the_log_its_reason() {
+        let failure = Failure::from(BackupError::Failed("the disk is full".to_owned()));
+        assert!(
+            format!("{failure:?}")
+                .contains("detail: Some(\"the backup could not be made: the disk is full\")")
+        );
     }
 }

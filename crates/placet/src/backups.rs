@@ -4,7 +4,7 @@
 //! ledger (`placet-store`). Invariants: one backup at a time, and a limited number of them; an unfinished one is named as such.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,8 +16,8 @@ use placet_api::{
     backups::{BackupError, Backups},
     documents::BackupDocument,
 };
+use placet_ledger::store::Store as _;
 use placet_store::{embedded::EmbeddedStore, notary::Notary};
-use placet_types::clock::Clock;
 use tokio::{sync::Mutex, time::Instant};
 
 /// The name of a backup while it is being made.
@@ -34,8 +34,6 @@ pub(crate) struct LedgerBackups {
     pub(crate) sealed: PathBuf,
     /// Where backups go.
     pub(crate) folder: PathBuf,
-    /// The time.
-    pub(crate) clock: Arc<dyn Clock>,
     /// The minimum time between two requests.
     pub(crate) interval: Duration,
     /// How many are kept.
@@ -64,13 +62,15 @@ impl LedgerBackups {
             return Err(BackupError::TooSoon { interval, wait });
         }
         *asked_at = Some(Instant::now());
-        let name = format!("backup-{}", self.clock.now()).replace([':', '.'], "-");
+        // The ledger's time: a clock that was set back would name this backup before older ones, which are deleted by name.
+        let name = format!("backup-{}", store.now()).replace([':', '.'], "-");
         let beside = self.folder.join(format!("{name}.{UNFINISHED}"));
-        let made = self.copy(&store, name, &beside).await;
-        if made.is_err() {
+        let made = self.copy(&store, name.clone(), &beside).await;
+        if let Err(error) = &made {
+            tracing::error!(%error, "the backup failed");
             // There may be none, if there was no room to begin it.
             drop(fs::remove_dir_all(&beside));
-        } else if let Err(error) = delete_old(self.folder.clone(), self.kept_max).await {
+        } else if let Err(error) = delete_old(self.folder.clone(), name, self.kept_max).await {
             tracing::warn!(%error, "old backups could not be deleted");
         }
         made
@@ -83,21 +83,25 @@ impl LedgerBackups {
         name: String,
         beside: &PathBuf,
     ) -> Result<BackupDocument, BackupError> {
-        let failed = |error: &dyn std::fmt::Display| BackupError::Failed(error.to_string());
+        let failed = |path: &Path, error: &dyn fmt::Display| {
+            BackupError::Failed(format!("`{}`: {error}", path.display()))
+        };
         // Signed before copying: the copy continues from this checkpoint.
-        self.notary.seal().await.map_err(|error| failed(&error))?;
+        let signed = self.notary.seal().await;
+        signed.map_err(|error| BackupError::Failed(error.to_string()))?;
         let ledger = beside.join("ledger");
-        prepare(&self.folder, beside).map_err(|error| failed(&error))?;
-        let notes = read_notes(&self.sealed).map_err(|error| failed(&error))?;
-        let made = store.backup(&ledger).await.map_err(|error| failed(&error))?;
-        write_notes(&ledger.join("sealed"), notes).map_err(|error| failed(&error))?;
+        prepare(&self.folder, beside).map_err(|error| failed(&self.folder, &error))?;
+        let notes = read_notes(&self.sealed).map_err(|error| failed(&self.sealed, &error))?;
+        let made = store.backup(&ledger).await.map_err(|error| failed(&ledger, &error))?;
+        write_notes(&ledger.join("sealed"), notes).map_err(|error| failed(&ledger, &error))?;
         // The name promises a complete backup, so the content is made durable first.
         [&ledger, beside]
             .into_iter()
             .try_for_each(|folder| sync_folder(folder))
-            .map_err(|error| failed(&error))?;
-        fs::rename(beside, self.folder.join(&name)).map_err(|error| failed(&error))?;
-        sync_folder(&self.folder).map_err(|error| failed(&error))?;
+            .map_err(|error| failed(beside, &error))?;
+        let complete = self.folder.join(&name);
+        fs::rename(beside, &complete).map_err(|error| failed(&complete, &error))?;
+        sync_folder(&self.folder).map_err(|error| failed(&self.folder, &error))?;
         Ok(BackupDocument {
             folder: name,
             seq: made.seq,
@@ -107,19 +111,22 @@ impl LedgerBackups {
     }
 }
 
-/// Deletes complete backups, the oldest first, until only the allowed number is left. Nothing else in the folder is touched.
-async fn delete_old(folder: PathBuf, kept_max: usize) -> io::Result<()> {
+/// Deletes complete backups, the oldest first, until only the allowed number is left. Nothing else in the folder is touched, and `newest`
+/// stays, whatever the names of the others say about time.
+async fn delete_old(folder: PathBuf, newest: String, kept_max: usize) -> io::Result<()> {
     let deleting = tokio::task::spawn_blocking(move || {
         let mut complete = Vec::new();
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
-            if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_backup) {
+            let name = entry.file_name();
+            let is_old = name.to_str().is_some_and(|name| is_backup(name) && name != newest);
+            if is_old && entry.file_type()?.is_dir() {
                 complete.push(entry.path());
             }
         }
         // Names sort by age.
         complete.sort_unstable();
-        let over = complete.len().saturating_sub(kept_max);
+        let over = complete.len().saturating_sub(kept_max.saturating_sub(1));
         complete.iter().take(over).try_for_each(fs::remove_dir_all)
     });
     deleting.await.map_err(io::Error::other)?
@@ -165,4 +172,85 @@ fn write_notes(folder: &Path, notes: Vec<(PathBuf, Vec<u8>)>) -> io::Result<()> 
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc, time::Duration};
+
+    use placet_ledger::{
+        audit::{AuditEvent, AuditKind},
+        proof::note::NoteName,
+        store::{Admission, Changes, Durability, Store as _},
+    };
+    use placet_store::{
+        embedded::{EmbeddedConfig, EmbeddedStore},
+        notary::Notary,
+        seal::SealKey,
+    };
+    use placet_testkit::clock::TestClock;
+
+    use super::{BackupError, LedgerBackups};
+
+    const NOON: i64 = 1_800_000_000_000;
+    const DAY: i64 = 86_400_000;
+
+    async fn opened(data: &std::path::Path, now_ms: i64) -> Arc<EmbeddedStore> {
+        let config = EmbeddedConfig {
+            free_space_watermark_bytes: 1 << 20,
+            ..EmbeddedConfig::new(data.join("ledger"))
+        };
+        let (store, _) = EmbeddedStore::open(config, TestClock::at(now_ms)).unwrap();
+        let audit = vec![AuditEvent::new(AuditKind::Security)];
+        let changes = Changes { audit, ..Changes::new(Durability::Synced, Admission::Completion) };
+        store.commit(changes).await.unwrap();
+        store
+    }
+
+    fn backups(data: &std::path::Path, store: &Arc<EmbeddedStore>) -> LedgerBackups {
+        let name = NoteName::new("placet.example").unwrap();
+        let key = Arc::new(SealKey::from_seed(name.clone(), &[7; 32]));
+        let sealed = data.join("ledger").join("sealed");
+        fs::create_dir_all(&sealed).unwrap();
+        let log = Arc::<EmbeddedStore>::clone(store);
+        LedgerBackups {
+            store: Some(Arc::clone(store)),
+            notary: Arc::new(Notary::new(key, name, log, &sealed)),
+            sealed,
+            folder: data.join("backups"),
+            interval: Duration::ZERO,
+            kept_max: 2,
+            asked_at: Arc::default(),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn backup_made_after_clock_went_back_is_the_newest() {
+        let data = tempfile::tempdir().unwrap();
+        let store = opened(data.path(), NOON).await;
+        store.close().await.unwrap();
+        drop(store);
+        // One of a minute before, and one of a clock that was ahead of every entry.
+        let (old, ahead) = ("backup-2027-01-15T07-59-00-000Z", "backup-2099-01-01T00-00-00-000Z");
+        for name in [old, ahead] {
+            fs::create_dir_all(data.path().join("backups").join(name)).unwrap();
+        }
+        let store = opened(data.path(), NOON - 3 * DAY).await;
+        let made = backups(data.path(), &store).make().await.unwrap().folder;
+        assert!(made.as_str() > old, "{made}");
+        let left = |name: &str| data.path().join("backups").join(name).is_dir();
+        assert!(left(&made) && left(ahead) && !left(old));
+        store.close().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn failed_backup_names_its_folder() {
+        let data = tempfile::tempdir().unwrap();
+        fs::write(data.path().join("backups"), "a file").unwrap();
+        let store = opened(data.path(), NOON).await;
+        let failed = backups(data.path(), &store).make().await.unwrap_err();
+        let BackupError::Failed(why) = failed else { panic!("{failed}") };
+        assert!(why.contains(&data.path().join("backups").display().to_string()), "{why}");
+        store.close().await.unwrap();
+    }
 }

@@ -214,7 +214,6 @@ fn with_backups(
         notary: Arc::clone(notary),
         sealed: sealing::sealed_folder(&config.data),
         folder,
-        clock: Arc::new(SystemClock),
         interval: config.ledger.backup_interval(),
         kept_max: config.ledger.backups_max(),
         asked_at: Arc::default(),

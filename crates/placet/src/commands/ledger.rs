@@ -191,7 +191,12 @@ async fn rearm(client: &Client, id: RecordId, evidence: &str) -> Outcome {
 
 async fn backup(admin_url: &Url, json: bool) -> Outcome {
     let client = Client::without_token(admin_url.clone())?;
-    let made: BackupDocument = client.post(&["backups"], &json!({})).await?.document()?;
+    let reply = client.post(&["backups"], &json!({})).await?;
+    // What its code advises is about calls, with their keys.
+    if let Some(problem) = reply.problem().filter(|_| !reply.status.is_success()) {
+        return Err(Failure::new(format!("{}: {}", problem.error_code, problem.detail)));
+    }
+    let made: BackupDocument = reply.document()?;
     output::answer(json, &made, |made| {
         output::fields(made);
         output::line("keys are not in it: keep `seal.key` elsewhere");
