@@ -26,8 +26,14 @@ pub(crate) async fn round(context: &Arc<Context>) {
 
 async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::LedgerError> {
     policies::follow(context).await?;
-    context.node.health().ledger_found();
     let store = context.ledger.store();
+    if store.lease_has_expired() {
+        // Reads work, and nothing can be written.
+        let why = "the lease cannot be renewed; does the database wait for a standby?";
+        context.node.health().ledger_lost(why);
+    } else {
+        context.node.health().ledger_found();
+    }
     if !store.is_shared() {
         return Ok(());
     }

@@ -377,6 +377,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn space_is_low(&self) -> bool {
         false
     }
+    /// Whether this node's lease has expired unrenewed: it may be able to read, but another node may take its work over. Never where nothing
+    /// is shared.
+    fn lease_has_expired(&self) -> bool {
+        false
+    }
     /// Whether other nodes share the records, so that a record may move without this process.
     fn is_shared(&self) -> bool;
     /// Fences nodes that were silent for longer than their lease; returns their epochs. None where nothing is shared.

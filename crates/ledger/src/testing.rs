@@ -76,6 +76,7 @@ pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     epoch: u64,
     cut_off: AtomicBool,
+    expired: AtomicBool,
     reads: reads::Reads,
 }
 
@@ -134,7 +135,8 @@ impl MemoryStore {
     }
 
     fn of(inner: Arc<Mutex<Inner>>, epoch: u64) -> Self {
-        Self { inner, epoch, cut_off: AtomicBool::new(false), reads: reads::Reads::default() }
+        let (cut_off, expired) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { inner, epoch, cut_off, expired, reads: reads::Reads::default() }
     }
 
     /// Another node over the same records, with an epoch of its own.
@@ -164,6 +166,11 @@ impl MemoryStore {
     /// Cuts this node off from the store, or connects it again.
     pub fn cut_off(&self, off: bool) {
         self.cut_off.store(off, Ordering::SeqCst);
+    }
+
+    /// Lets this node's lease expire although the store can be read, or renews it.
+    pub fn expire_lease(&self, expired: bool) {
+        self.expired.store(expired, Ordering::SeqCst);
     }
 
     fn reach(&self) -> Result<(), StoreError> {
@@ -358,6 +365,10 @@ impl Store for MemoryStore {
     async fn restriction_version(&self) -> Result<u64, StoreError> {
         self.reach()?;
         Ok(self.lock().restriction_version)
+    }
+
+    fn lease_has_expired(&self) -> bool {
+        self.expired.load(Ordering::SeqCst)
     }
 
     fn is_shared(&self) -> bool {

@@ -191,11 +191,6 @@ impl PostgresStore {
         }
     }
 
-    /// For how long no other node may take over this one's work; zero: it could not renew its lease, and should not be given work.
-    pub fn lease_left(&self) -> Duration {
-        self.state.lease_left()
-    }
-
     /// The connections for look-ups; an error after a fault and after the close.
     fn reading(&self) -> Result<&Pool, StoreError> {
         self.state.check()?;
@@ -270,6 +265,10 @@ impl Store for PostgresStore {
 
     fn epoch(&self) -> u64 {
         self.state.epoch
+    }
+
+    fn lease_has_expired(&self) -> bool {
+        self.state.lease_left().is_zero()
     }
 
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {

@@ -254,6 +254,18 @@ async fn a_call_that_somebody_is_at_work_on_is_left_to_them_however_late_it_is()
 }
 
 #[tokio::test]
+async fn node_whose_lease_expired_is_not_ready() {
+    let one = World::new().await;
+    let _two = one.node().await;
+    until("it is ready", || one.engine.readiness().ready).await;
+    one.store.expire_lease(true);
+    let says = || one.engine.readiness().notes.iter().any(|note| note.contains("lease"));
+    until("it says so", || !one.engine.readiness().ready && says()).await;
+    one.store.expire_lease(false);
+    until("it is ready again", || one.engine.readiness().ready).await;
+}
+
+#[tokio::test]
 async fn a_node_without_the_active_policies_decides_nothing_and_says_so() {
     let one = World::new().await;
     finished(one.call(plan("note", "s1", "a")).await);

@@ -55,6 +55,7 @@ async fn look(
     connection: &mut PgConnection,
     config: &PostgresConfig,
 ) -> Result<Inspection, OpenError> {
+    has_standby(connection).await?;
     if !schema::are_there(connection).await? {
         may_make_tables(connection).await?;
         return Ok(Inspection { store_id: None, nodes: 0 });
@@ -73,6 +74,22 @@ async fn look(
     let store_id = row.try_get("store_id").map_err(told("tell which ledger it keeps"))?;
     let nodes: i64 = row.try_get("nodes").map_err(told("tell who is at work"))?;
     Ok(Inspection { store_id: Some(store_id), nodes: number(nodes) })
+}
+
+/// Refuses where every commit would wait for a synchronous standby that is not there. Only some roles see what a standby is.
+async fn has_standby(connection: &mut PgConnection) -> Result<(), OpenError> {
+    let what = "tell its standbys";
+    let row = query(
+        "SELECT current_setting('synchronous_standby_names') = '' \
+           OR EXISTS (SELECT FROM pg_stat_replication WHERE sync_state IS DISTINCT FROM 'async') AS may",
+    );
+    let row = row.fetch_one(connection).await.map_err(OpenError::refused(what))?;
+    if row.try_get("may").map_err(OpenError::refused(what))? {
+        return Ok(());
+    }
+    let why =
+        "it waits for a synchronous standby (`synchronous_standby_names`), and none is connected";
+    Err(OpenError::Refused { what: "commit", why: why.to_owned() })
 }
 
 /// The question about this role's rights, as a verb phrase for errors.

@@ -158,6 +158,10 @@ impl Store for LyingStore {
         self.honest.epoch()
     }
 
+    fn lease_has_expired(&self) -> bool {
+        self.honest.lease_has_expired()
+    }
+
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {
         let (record_id, requested) = (record.record_id, record.requested_digest);
         let ClaimAnswer::Taken(mut stored) = self.honest.claim(record).await? else {

@@ -28,6 +28,17 @@ async fn a_look_says_what_is_there_and_leaves_no_trace() {
 }
 
 #[tokio::test]
+async fn a_server_that_waits_for_an_absent_standby_is_found() {
+    let server = Server::start(&[]);
+    let database = server.database().await;
+    server.set("synchronous_standby_names", "zz").await;
+    let said = inspect(&database.config("node-1")).await.unwrap_err().to_string();
+    assert!(said.contains("`synchronous_standby_names`"), "{said}");
+    server.set("synchronous_standby_names", "").await;
+    inspect(&database.config("node-1")).await.unwrap();
+}
+
+#[tokio::test]
 async fn what_a_start_would_be_refused_for_is_found_without_one() {
     let database = database().await;
     let clerk = format!("looker_{}", database.name);
