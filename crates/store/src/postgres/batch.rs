@@ -101,7 +101,7 @@ pub(super) async fn lock_own(
     let is_over = row.try_get::<Option<i64>, _>("fenced_by")?.is_some()
         || row.try_get::<Option<i64>, _>("closed_ms")?.is_some();
     if is_over {
-        return Err(Hitch::Stop(StoreError::Fenced));
+        return Err(Hitch::Stop(shut_out(connection, epoch).await?));
     }
     let hash: Vec<u8> = row.try_get("head_hash")?;
     let hash =
@@ -121,6 +121,28 @@ pub(super) fn forgotten(what: &str) -> StoreError {
         "the database has forgotten {what}, which it had acknowledged: an old copy of it was restored, or a standby took over \
          that was not synchronous; nothing is served until an operator has looked at it"
     ))
+}
+
+/// Why the start of this epoch may write nothing more.
+pub(super) async fn shut_out(
+    connection: &mut PgConnection,
+    epoch: u64,
+) -> Result<StoreError, sqlx::Error> {
+    let row = query(
+        "SELECT own.node, own.node = other.node AS by_its_name \
+         FROM placet.epochs own LEFT JOIN placet.epochs other ON other.epoch = own.fenced_by WHERE own.epoch = $1",
+    )
+    .bind(column(epoch))
+    .fetch_optional(connection)
+    .await?;
+    let Some(row) = row else { return Ok(forgotten("this node's start")) };
+    if row.try_get::<Option<bool>, _>("by_its_name")? != Some(true) {
+        return Ok(StoreError::Fenced);
+    }
+    let node: String = row.try_get("node")?;
+    Ok(StoreError::Stopped(format!(
+        "another process was started as node `{node}`; each needs a `ledger.node` of its own"
+    )))
 }
 
 /// The policies that a row names.

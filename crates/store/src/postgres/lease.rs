@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use placet_ledger::store::StoreError;
 
-use super::batch::forgotten;
+use super::batch::{forgotten, shut_out};
 use super::connect::{Connector, Purpose, ask_again};
 use super::error::{Trouble, said};
 use super::limits;
@@ -157,16 +157,10 @@ impl Keeper {
 
     /// Finds out why the lease could not be renewed.
     async fn find_out(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let row = query("SELECT fenced_by FROM placet.epochs WHERE epoch = $1")
-            .bind(column(self.state.epoch))
-            .fetch_optional(connection)
-            .await?;
-        let fault = match row {
-            Some(_) if self.state.is_closed() => return Ok(()),
-            Some(_) => StoreError::Fenced,
-            None => forgotten("this node's start"),
-        };
-        self.state.fail(fault);
+        if self.state.is_closed() {
+            return Ok(());
+        }
+        self.state.fail(shut_out(connection, self.state.epoch).await?);
         Ok(())
     }
 
