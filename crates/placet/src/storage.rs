@@ -232,7 +232,7 @@ fn refused_by_database(error: &postgres::OpenError) -> Failure {
         );
     }
     if matches!(error, postgres::OpenError::Lost { .. }) {
-        return failure.try_this("start again: nothing is left of a start that was cut off");
+        return failure.try_this("start again");
     }
     failure.try_this("`placet doctor` says what the database lacks")
 }
