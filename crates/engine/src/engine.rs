@@ -169,7 +169,11 @@ impl Engine {
         let recovered = recovery::recover(&context, adopted.records).await;
         if recovered.unknown > 0 || recovered.queued > 0 {
             let (unknown, queued) = (recovered.unknown, recovered.queued);
-            tracing::warn!(unknown, queued, "calls were under way when the process ended");
+            tracing::warn!(
+                unknown,
+                queued,
+                "calls were under way when the process ended; `placet ledger list --state indeterminate` shows those with an unknown outcome"
+            );
             let mut event = AuditEvent::new(AuditKind::Started);
             event.note = Some(format!(
                 "of the calls under way, {unknown} have an unknown outcome and {queued} are asked about or sent again"

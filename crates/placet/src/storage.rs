@@ -251,8 +251,19 @@ fn in_words(report: &RecoveryReport) -> String {
         StateFate::Kept => String::new(),
         StateFate::Rebuilt { why } => format!(", state rebuilt ({why})"),
     };
-    format!("ledger: {} entries, {} records{open}{torn}{state}", report.frames, report.effects)
+    format!(
+        "ledger: {} entries, {} records{open}{unknown}{torn}{state}",
+        report.frames, report.effects
+    )
 }
+    let unknown = match report.indeterminate {
+        0 => String::new(),
+        count => {
+            format!(
+                ", {count} with an unknown outcome (`placet ledger list --state indeterminate`)"
+            )
+        }
+    };
 
 /// Who holds the lock on the store, if anybody does. Changes nothing.
 pub(crate) fn lock_holder(data: &Path) -> Option<String> {

@@ -100,6 +100,7 @@ pub(crate) struct Inner {
     replays_checked: Labelled<1, Counter>,
     duplicates: Labelled<1, Counter>,
     indeterminate: Counter,
+    outcomes_unknown: Gauge,
     journal_sync_seconds: Histogram,
     journal_batch_size: Histogram,
     actor_restarts: Labelled<1, Counter>,
@@ -249,6 +250,11 @@ impl Metrics {
     /// A call ended with an unknown outcome.
     pub fn count_indeterminate(&self) {
         self.inner.indeterminate.inc();
+    }
+
+    /// How many calls have an unknown outcome now.
+    pub fn set_outcomes_unknown(&self, calls: usize) {
+        set(&self.inner.outcomes_unknown, calls);
     }
 
     /// The journal was synchronised with the disk, with this many entries.

@@ -19,7 +19,7 @@ use crate::{
     settings::Settings,
 };
 
-/// After how many fleet intervals orphaned dispatches are searched for.
+/// After how many fleet intervals orphaned dispatches are searched for, and unknown outcomes are counted.
 const HANDS_EVERY: u64 = 5;
 /// How often re-armed calls that wait to be sent are searched for.
 const REARMED_EVERY_MS: u64 = 5_000;
@@ -136,6 +136,9 @@ pub(crate) fn chores(settings: &Settings) -> Vec<Chore> {
         }),
         chore(ledger.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
             Box::pin(async move { recovery::find_overdue(&context).await })
+        }),
+        chore(ledger.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
+            Box::pin(async move { asking::count(&context).await })
         }),
         chore(ledger.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
             Box::pin(async move { context.approvals.follow().await })

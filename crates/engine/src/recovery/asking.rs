@@ -16,6 +16,7 @@ use placet_adapter::{
 use placet_ledger::{
     ledger::{LedgerError, Outcome},
     record::{Attempt, EffectRecord, EffectState, Resolution},
+    store::EffectQuery,
 };
 use placet_types::ids::{AdapterName, RecordId};
 
@@ -36,6 +37,9 @@ const ASKED_MAX: u32 = 3;
 const SETTLE_WAIT_MS: i64 = 600_000;
 /// How many unknown outcomes are read in one round, the most that are asked about.
 const PAGE: usize = 100;
+/// How many unknown outcomes are read at a time to be counted, and how often: no more than 10,000 are counted.
+const COUNTED_PAGE: usize = 500;
+const COUNTED_PAGES_MAX: usize = 20;
 /// After how many questions in a row without an answer an adapter is skipped until the next round; taking [`SLOW`] to say that it does not
 /// know counts as no answer.
 const SILENT_MAX: u32 = 2;
@@ -137,6 +141,25 @@ async fn question(
         Ok(Ok(probe)) => Some(probe),
         Ok(Err(_)) | Err(_) => None,
     }
+}
+
+/// Counts the unknown outcomes of the ledger for the metrics, up to a limit.
+pub(crate) async fn count(context: &Context) {
+    let state = Some("indeterminate".to_owned());
+    let mut query = EffectQuery { state, limit: COUNTED_PAGE, ..EffectQuery::default() };
+    let mut calls = 0_usize;
+    for _ in 0..COUNTED_PAGES_MAX {
+        let page = match context.ledger.store().effects(&query).await {
+            Ok(page) => page,
+            Err(error) => return context.node.noticed(&error.into()),
+        };
+        calls = calls.saturating_add(page.len());
+        query.after = page.last().map(|last| last.record_id);
+        if page.len() < COUNTED_PAGE {
+            break;
+        }
+    }
+    context.metrics.set_outcomes_unknown(calls);
 }
 
 /// One round over unknown outcomes (T8 by probe). Each adapter is asked separately, so that one that hangs delays only its own calls.

@@ -39,6 +39,31 @@ async fn an_intent_that_may_be_kept_is_not_called_unexecuted() {
 }
 
 #[tokio::test]
+async fn unknown_outcomes_are_counted_until_resolved() {
+    let world = World::new().await;
+    world.store.fail_once_on(AuditKind::Dispatched, Fault::Uncertain);
+    says_unknown(&refused(world.call(plan("note", "s1", "a")).await));
+    let next = next(&world).await;
+    let shows = async |count: u32| {
+        let line = format!("placet_outcomes_unknown {count}\n");
+        for _ in 0..1_000 {
+            if next.engine.metrics().encode().contains(&line) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("never {line}");
+    };
+    shows(1).await;
+    let request = serde_json::from_value(serde_json::json!({
+        "outcome": "did_not_happen", "evidence": "the log of the target",
+    }));
+    let record_id = next.record().await.record_id;
+    next.engine.resolve(&next.person("ben").await, record_id, request.unwrap()).await.unwrap();
+    shows(0).await;
+}
+
+#[tokio::test]
 async fn a_call_that_may_be_held_is_not_called_unexecuted_and_its_retry_finds_the_approval() {
     let world = World::new().await;
     world.store.fail_once_on(AuditKind::Held, Fault::Uncertain);

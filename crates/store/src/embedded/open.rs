@@ -177,6 +177,8 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     let began = Instant::now();
     let lock = Journal::lock(&journal_config(config))?;
     let snapshots = Snapshots::new(Arc::clone(&config.medium), directory);
+    /// Effect records whose outcome is unknown.
+    pub indeterminate: u64,
     let store_id = store_id(config, &snapshots)?;
     let mut start = Start::new(config, &store_id, snapshots);
     let found = start.look(rebuild)?;
@@ -237,6 +239,8 @@ struct Start<'a> {
     known_seq: u64,
     snapshot_seq: u64,
 }
+    let indeterminate = keys::effect_state_code("indeterminate")
+        .map_or(Ok(0), |code| tree.count(&keys::effect_state_at(code, None)))?;
 
 impl<'a> Start<'a> {
     fn new(config: &'a EmbeddedConfig, store_id: &'a str, snapshots: Snapshots) -> Self {
@@ -258,6 +262,7 @@ impl<'a> Start<'a> {
         if !self.folder.try_exists().map_err(io)? {
             self.why = Some("there was none".to_owned());
             return Ok(None);
+        indeterminate,
         }
         let doubt = trust::doubt(&self.config.directory)
             .map_err(OpenError::io("read in", &self.config.directory))?;

@@ -105,7 +105,8 @@ impl Inner {
             permission_violations: r.count("permission_violations", VIOLATIONS),
             replays_checked: r.counts("replays_checked", ["what"], CHECKED),
             duplicates: r.counts("duplicates", ["what"], "Repeated calls, by what they met"),
-            indeterminate: r.count("indeterminate", "Calls whose outcome is unknown"),
+            indeterminate: r.count("indeterminate", "Calls whose outcome became unknown"),
+            outcomes_unknown: r.count("outcomes_unknown", "Calls whose outcome is unknown now"),
             journal_sync_seconds: r.seconds(
                 "journal_sync",
                 "Time of a journal sync",

@@ -65,6 +65,7 @@ fn everything_that_was_recorded_is_in_the_text() {
     metrics.record_stage(Stage::Gate, Duration::from_micros(300));
     metrics.set_breaker("files", true);
     metrics.set_approvals_pending(3);
+    metrics.set_outcomes_unknown(2);
     metrics.count_grant_used();
     metrics.count_credential("reused");
     metrics.set_subjects_revoked(4);
@@ -93,6 +94,7 @@ fn everything_that_was_recorded_is_in_the_text() {
         (r#"placet_breaker_state{adapter="files"}"#, 1.0),
         (r#"placet_inflight{adapter="files"}"#, 1.0),
         ("placet_approvals_pending", 3.0),
+        ("placet_outcomes_unknown", 2.0),
         ("placet_grants_used_total", 1.0),
         (r#"placet_credentials_total{what="reused"}"#, 1.0),
         (r#"placet_credentials_total{what="refused"}"#, 0.0),
