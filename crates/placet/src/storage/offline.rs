@@ -41,13 +41,19 @@ pub(crate) fn stopped(config: &Config) -> Result<EmbeddedConfig, Failure> {
 async fn offline<T: Send + 'static>(
     config: EmbeddedConfig,
     work: impl FnOnce(&EmbeddedConfig) -> Result<T, OpenError> + Send + 'static,
+    failed: fn(&OpenError) -> Failure,
 ) -> Result<T, Failure> {
     let shown = output::Progress::of("entries read:");
     let progress = Progress::new(move |seq| shown.at(seq));
     let config = EmbeddedConfig { progress, ..config };
     let done = tokio::task::spawn_blocking(move || work(&config)).await;
     done.map_err(|error| Failure::new("the store cannot be looked at").because(error))?
-        .map_err(|error| refused(&error))
+        .map_err(|error| failed(&error))
+}
+
+/// The failure of a check: where nothing could be checked, nothing is known to be wrong.
+fn unchecked(error: &OpenError) -> Failure {
+    if error.is_hindered() { refused(error).exiting(Exit::Part) } else { refused(error) }
 }
 
 /// Checks journal, state, contents and the legality of every move of a stopped Placet's ledger; or what a database holds.
@@ -56,7 +62,7 @@ pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
         return check_database(&postgres, json).await;
     }
     let store = stopped(config)?;
-    let report = offline(store, embedded::verify).await?;
+    let report = offline(store, embedded::verify, unchecked).await?;
     if json {
         output::json(&document(&report));
     } else {
@@ -72,7 +78,8 @@ pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
 /// Checks every entry of the logs, every row, and every content that a record names: an export reads all of it.
 async fn check_database(database: &PostgresConfig, json: bool) -> Outcome {
     let logs = postgres::verify_logs(database, &BTreeMap::new(), &mut ()).await;
-    let logs = logs.attempted("the logs cannot be read").map_err(lacks)?;
+    let logs = logs.attempted("the logs cannot be read");
+    let logs = logs.map_err(|failure| lacks(failure).exiting(Exit::Part))?;
     let faults = logs.iter().filter_map(|log| Some((log.log.as_str(), log.fault.as_ref()?)));
     let mut problems: Vec<String> =
         faults.map(|(log, fault)| format!("log `{log}`: {fault}")).collect();
@@ -111,7 +118,7 @@ fn lacks(failure: Failure) -> Failure {
 /// Counts what is in the ledger.
 pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
     let stats = match choice(config, &config.data)? {
-        Choice::Embedded => offline(stopped(config)?, embedded::stats).await?,
+        Choice::Embedded => offline(stopped(config)?, embedded::stats, refused).await?,
         Choice::Postgres(postgres) => {
             let stats = postgres::stats(&postgres).await;
             stats.attempted("the ledger cannot be counted").map_err(lacks)?
@@ -216,7 +223,7 @@ fn document(report: &VerifyReport) -> serde_json::Value {
 /// Rebuilds the state of a stopped Placet's ledger.
 pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
     let store = stopped(config)?;
-    let report = offline(store, embedded::rebuild).await?;
+    let report = offline(store, embedded::rebuild, refused).await?;
     if json {
         output::json(
             &json!({ "ok": true, "entries": report.frames, "records": report.effects, "approvals": report.approvals }),
@@ -225,4 +232,26 @@ pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
         output::line(in_words(&report));
     }
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use placet_store::{embedded::OpenError, journal::JournalError};
+
+    use super::{Exit, unchecked};
+
+    #[test]
+    fn check_that_was_hindered_found_nothing_wrong() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let locked = JournalError::Locked { directory: "ledger".into(), holder_pid: None };
+        for error in [OpenError::Refused(full().into()), OpenError::Journal(locked)] {
+            assert_eq!(unchecked(&error).exit(), Exit::Part, "{error}");
+        }
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        assert_eq!(unchecked(&OpenError::Refused(missing.into())).exit(), Exit::Findings);
+        let illegal = OpenError::State("entry 7 cannot be read".to_owned());
+        assert_eq!(unchecked(&illegal).exit(), Exit::Findings);
+    }
 }

@@ -146,6 +146,7 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
     let mut judge = Judge::default();
     let mut contents = Contents::default();
     let mut verdict = None;
+    let mut refused = None;
     let journal = {
         let mut replay = Replay::new(&tree, &merkle, Some(&mut judge));
         let mut comes_to = |at: u64, replay: &mut Replay<'_>| -> Result<(), VisitError> {
@@ -162,10 +163,18 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
             if frame.seq <= from {
                 return Ok(());
             }
-            replay.take(frame)?;
+            replay.take(frame).inspect_err(|error| {
+                if let Some(TreeFault::Refused(error)) = error.downcast_ref::<TreeFault>() {
+                    refused = Some(Arc::clone(error));
+                }
+            })?;
             config.progress.at(frame.seq);
             contents.take(frame, &replay)?;
             comes_to(frame.seq, &mut replay)
+        });
+        let journal = journal.map_err(|error| match refused {
+            Some(error) => OpenError::Refused(error),
+            None => error.into(),
         })?;
         replay.flush()?;
         journal

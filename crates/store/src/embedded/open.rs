@@ -38,6 +38,9 @@ pub enum OpenError {
     /// The state cannot be opened, nor rebuilt.
     #[error("the state cannot be built: {0}")]
     State(String),
+    /// The operating system refused something while the state was built, such as room on the disk.
+    #[error("the state cannot be built: {0}")]
+    Refused(Arc<io::Error>),
     /// The state has to be rebuilt, and entries that it needs are neither here nor in a snapshot.
     #[error(
         "the state has to be rebuilt ({why}), and the entries before entry {first_seq} are neither in a snapshot nor at hand: put the archive back"
@@ -93,11 +96,47 @@ impl OpenError {
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, path: path.to_owned(), source }
     }
+
+    /// Whether something else than the ledger is in the way, which says nothing about it: another process has it, or the operating system
+    /// refuses access, room or open files.
+    pub fn is_hindered(&self) -> bool {
+        match self {
+            Self::Journal(JournalError::Locked { .. }) => true,
+            Self::Journal(JournalError::Io { source, .. }) | Self::Refused(source) => {
+                is_hindrance(source)
+            }
+            Self::Io { source, .. } => is_hindrance(source),
+            Self::Journal(_)
+            | Self::State(_)
+            | Self::NoGround { .. }
+            | Self::OldCopy { .. }
+            | Self::UnfinishedCopy { .. }
+            | Self::UnfinishedImport { .. } => false,
+        }
+    }
+}
+
+fn is_hindrance(error: &io::Error) -> bool {
+    let is_kind = matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+    );
+    let too_many_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    is_kind || too_many_files.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 impl From<TreeFault> for OpenError {
     fn from(fault: TreeFault) -> Self {
-        Self::State(fault.to_string())
+        match fault {
+            TreeFault::Refused(error) => Self::Refused(error),
+            fault @ (TreeFault::Sled(_)
+            | TreeFault::Panicked
+            | TreeFault::Altered
+            | TreeFault::Busy) => Self::State(fault.to_string()),
+        }
     }
 }
 
