@@ -177,6 +177,8 @@ pub struct RecoveryReport {
     pub runs: u64,
     /// Effect records that recovery has to look at, by the name of their state.
     pub open: BTreeMap<&'static str, u64>,
+    /// Effect records whose outcome is unknown.
+    pub indeterminate: u64,
     /// How long verifying the journal took.
     pub journal_took: Duration,
     /// How long checking or rebuilding the state took.
@@ -216,8 +218,6 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     let began = Instant::now();
     let lock = Journal::lock(&journal_config(config))?;
     let snapshots = Snapshots::new(Arc::clone(&config.medium), directory);
-    /// Effect records whose outcome is unknown.
-    pub indeterminate: u64,
     let store_id = store_id(config, &snapshots)?;
     let mut start = Start::new(config, &store_id, snapshots);
     let found = start.look(rebuild)?;
@@ -239,6 +239,8 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     };
     let replayed = catch_up(&tree, &merkle, &journal, &config.progress)?;
     let open = count_open(&tree)?;
+    let indeterminate = keys::effect_state_code("indeterminate")
+        .map_or(Ok(0), |code| tree.count(&keys::effect_state_at(code, None)))?;
     erase(&tree, &mut journal, &base)?;
     let (frames, head) = journal.head();
     let Counts { effects, approvals, runs, .. } = tree.meta().counts;
@@ -260,6 +262,7 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
         approvals,
         runs,
         open,
+        indeterminate,
         journal_took,
         state_took: began.elapsed(),
     };
@@ -278,8 +281,6 @@ struct Start<'a> {
     known_seq: u64,
     snapshot_seq: u64,
 }
-    let indeterminate = keys::effect_state_code("indeterminate")
-        .map_or(Ok(0), |code| tree.count(&keys::effect_state_at(code, None)))?;
 
 impl<'a> Start<'a> {
     fn new(config: &'a EmbeddedConfig, store_id: &'a str, snapshots: Snapshots) -> Self {
@@ -301,7 +302,6 @@ impl<'a> Start<'a> {
         if !self.folder.try_exists().map_err(io)? {
             self.why = Some("there was none".to_owned());
             return Ok(None);
-        indeterminate,
         }
         let doubt = trust::doubt(&self.config.directory)
             .map_err(OpenError::io("read in", &self.config.directory))?;
@@ -412,8 +412,11 @@ impl<'a> Start<'a> {
     /// Builds the state from the newest sound snapshot, or from nothing; the rest comes from the journal.
     fn rebuild(&mut self, journal: &Journal, base: &Base) -> Result<(Tree, Merkle), OpenError> {
         let why = self.why.clone().unwrap_or_default();
-        if journal.head().0 > 0 {
+        let is_there = self.folder.try_exists().unwrap_or(true);
+        if journal.head().0 > 0 && is_there {
             tracing::warn!(why, "the state is set aside and rebuilt");
+        } else if journal.head().0 > 0 {
+            tracing::warn!(why, "the state is rebuilt");
         }
         self.set_aside(journal.epoch())?;
         self.begin()?;
