@@ -28,7 +28,7 @@ use placet_engine::{
 };
 use placet_identity::{Secrets, SvidKeeper, Verifier};
 use placet_ledger::ledger::Ledger;
-use placet_store::notary::Notary;
+use placet_store::{journal::Lock, notary::Notary};
 use placet_telemetry::{
     export::{TelemetryGuard, check, init},
     metrics::Metrics,
@@ -88,6 +88,8 @@ pub(crate) struct Running {
     pub(crate) notary: Arc<Notary>,
     /// Renews the secrets that others issue, until it is dropped.
     pub(crate) svids: Option<SvidKeeper>,
+    /// Keeps other nodes of a database from the data folder, until it is dropped.
+    pub(crate) lock: Option<Lock>,
 }
 
 /// Starts everything up to the point where the listeners can be served.
@@ -156,7 +158,8 @@ pub(crate) async fn start(
     };
     drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
     let bound = mcp::with_mcp(bound, config, &engine, clock, &notary)?;
-    Ok(Running { engine, bound, telemetry, recovered: opened.report, notary, svids })
+    let (recovered, lock) = (opened.report, opened.lock);
+    Ok(Running { engine, bound, telemetry, recovered, notary, svids, lock })
 }
 
 async fn open_store(

@@ -20,7 +20,7 @@ use placet_store::{
     embedded::{
         self, EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport, StateFate, SyncObserver,
     },
-    journal::JournalError,
+    journal::{JournalError, Lock},
     postgres::{self, PostgresConfig, PostgresStore},
     sessions::LocalSessions,
 };
@@ -71,6 +71,8 @@ pub(crate) struct Opened {
     pub(crate) died: Died,
     /// What opening found, as text.
     pub(crate) report: String,
+    /// Keeps other nodes from the data folder while it is held; the embedded store has a lock of its own.
+    pub(crate) lock: Option<Lock>,
 }
 
 impl fmt::Debug for Opened {
@@ -112,9 +114,11 @@ pub(crate) async fn open(
             open_embedded(embedded, clock, &session_folder(data)).await
         }
         Choice::Postgres(mut postgres) => {
+            // Before the store is opened: an epoch that is then refused would have fenced another start.
+            let lock = lock_node(data)?;
             postgres.on_sync = Some(on_sync);
             postgres.witness = Some(witness_folder(data));
-            open_postgres(*postgres).await
+            Ok(Opened { lock: Some(lock), ..open_postgres(*postgres).await? })
         }
     }
 }
@@ -148,6 +152,7 @@ async fn open_embedded(
         embedded: Some(Arc::clone(&store)),
         store,
         report: in_words(&report),
+        lock: None,
     })
 }
 
@@ -170,7 +175,13 @@ async fn open_postgres(config: PostgresConfig) -> Result<Opened, Failure> {
         embedded: None,
         store,
         report,
+        lock: None,
     })
+}
+
+/// Takes the data folder of a node. The lock is not in the witness folder, whose presence says that the node was given an epoch.
+fn lock_node(data: &Path) -> Result<Lock, Failure> {
+    Lock::take(data).map_err(|error| refused(&OpenError::Journal(error)))
 }
 
 /// What a person can do about a store that does not open.
@@ -242,6 +253,14 @@ fn in_words(report: &RecoveryReport) -> String {
     let open: Vec<String> =
         report.open.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let open = if open.is_empty() { String::new() } else { format!(", open: {}", open.join(", ")) };
+    let unknown = match report.indeterminate {
+        0 => String::new(),
+        count => {
+            format!(
+                ", {count} with an unknown outcome (`placet ledger list --state indeterminate`)"
+            )
+        }
+    };
     let torn = if report.torn_bytes == 0 {
         String::new()
     } else {
@@ -256,18 +275,14 @@ fn in_words(report: &RecoveryReport) -> String {
         report.frames, report.effects
     )
 }
-    let unknown = match report.indeterminate {
-        0 => String::new(),
-        count => {
-            format!(
-                ", {count} with an unknown outcome (`placet ledger list --state indeterminate`)"
-            )
-        }
-    };
 
-/// Who holds the lock on the store, if anybody does. Changes nothing.
+/// Who holds the lock on the store or on the folder of a node, if anybody does. Changes nothing.
 pub(crate) fn lock_holder(data: &Path) -> Option<String> {
-    let file = File::open(journal_folder(data).join("lock")).ok()?;
+    [journal_folder(data), data.to_owned()].iter().find_map(|folder| holder_in(folder))
+}
+
+fn holder_in(folder: &Path) -> Option<String> {
+    let file = File::open(folder.join("lock")).ok()?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
         return None;
     }
@@ -286,7 +301,9 @@ mod tests {
 
     use placet_store::{embedded::EmbeddedConfig, postgres::OpenError};
 
-    use super::{lock_holder, node_name, open_embedded, refused_by_database, store_folder};
+    use super::{
+        lock_holder, lock_node, node_name, open_embedded, refused_by_database, store_folder,
+    };
     use crate::clock::SystemClock;
 
     #[tokio::test]
@@ -322,6 +339,18 @@ mod tests {
         }
         let remedy = refused_by_database(&OpenError::Refused { what, why }).remedy();
         assert!(remedy.contains("`placet doctor`"), "{remedy}");
+    }
+
+    #[test]
+    fn second_node_on_one_data_folder_is_refused() {
+        let data = tempfile::tempdir().unwrap();
+        let first = lock_node(data.path()).unwrap();
+        let own = format!("process {}", std::process::id());
+        let second = lock_node(data.path()).unwrap_err().to_string();
+        assert!(second.contains(&own) && second.contains("--data"), "{second}");
+        assert_eq!(lock_holder(data.path()), Some(own));
+        drop(first);
+        drop(lock_node(data.path()).unwrap());
     }
 
     #[test]

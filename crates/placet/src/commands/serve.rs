@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     greet(args, &config, &world, &running, environment.program());
     let announced = announced(&config, &running).await?;
     let unused = unused(args, &config);
-    let Running { engine, bound, telemetry, notary, svids: _svids, .. } = running;
+    let Running { engine, bound, telemetry, notary, svids: _svids, lock: _lock, .. } = running;
     let (asked, mut heard) = tokio::sync::watch::channel(false);
     let served = bound.serve(engine.clone(), async move {
         // The sender outlives the listeners; were it gone, stopping would be right as well.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JournalError {
     /// Another process (or another handle in this one) holds the journal.
-    #[error("the journal in `{}` is in use{}", .directory.display(), holder_text(.holder_pid))]
+    #[error("the folder `{}` is in use{}", .directory.display(), holder_text(.holder_pid))]
     Locked {
         /// The folder of the journal.
         directory: PathBuf,

@@ -1,8 +1,8 @@
-//! The lock: one process owns a journal.
+//! The lock: one process owns a folder, such as that of a journal.
 //!
 //! Owns: the file `lock`, an advisory lock on it, and the holder's process number in it. The kernel releases the lock when
 //! the process ends, however it ends; the file stays.
-//! Invariant: two open journals never share a folder (on one machine; network file systems promise nothing here).
+//! Invariant: two locks, and so two open journals, never share a folder (on one machine; network file systems promise nothing here).
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -16,15 +16,18 @@ use super::error::JournalError;
 const FILE: &str = "lock";
 const HOLDER_BYTES_MAX: u64 = 20;
 
-/// Held while the journal is open.
+/// Held while the folder is in use.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct Lock {
     _file: File,
 }
 
 impl Lock {
     /// Takes the lock or says who has it.
-    pub(crate) fn take(directory: &Path) -> Result<Self, JournalError> {
+    ///
+    /// # Errors
+    /// [`JournalError::Locked`] while another process holds it, or what the operating system answers.
+    pub fn take(directory: &Path) -> Result<Self, JournalError> {
         let path = directory.join(FILE);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);

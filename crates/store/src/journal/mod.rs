@@ -91,12 +91,12 @@ pub use scan::{VerifyReport, verify_each};
 
 pub use files::unmoved_segments;
 pub(crate) use files::{Base, SegmentFiles, copy_file};
+pub use lock::Lock;
 pub(crate) use scan::Begin;
 pub(crate) use segment::path_of as segment_path;
 pub(crate) use witness::Witness;
 
 use frame::{Header, encode, frame_bytes};
-use lock::Lock;
 use medium::{Medium, MediumFile, to_u64, write_all_at};
 use reader::{Extent, Shared};
 use recovery::{first_segment, recover_segment, remove_temporaries};
