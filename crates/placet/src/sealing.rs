@@ -15,7 +15,7 @@ use placet_ledger::store::StoreError;
 use placet_store::{
     embedded::EmbeddedStore,
     notary::{Notary, NotaryError},
-    seal::{SealError, SealKey},
+    seal::{SealError, SealKey, verify_checkpoint},
 };
 use placet_types::clock::Clock;
 use tokio::time::{MissedTickBehavior, interval};
@@ -80,7 +80,25 @@ pub(crate) fn check_key(config: &Config, data: &Path) -> Result<(), Failure> {
     if matches!(file.try_exists(), Ok(false)) {
         return Ok(());
     }
-    SealKey::open(&file).map(drop).attempted("the sealing key cannot be used")
+    let key = SealKey::open(&file).attempted("the sealing key cannot be used")?;
+    match verify_kept(&key, &sealed_folder(data)) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(unsealed(&error, data)),
+    }
+}
+
+/// Whether this key signed the checkpoints that are kept, one of each log. What cannot be listed or read is left to the start.
+fn verify_kept(key: &SealKey, sealed: &Path) -> Result<(), NotaryError> {
+    let Ok(entries) = fs::read_dir(sealed) else { return Ok(()) };
+    for file in entries.flatten().map(|entry| entry.path()) {
+        if file.extension().is_some_and(|extension| extension == "note")
+            && let Ok(note) = fs::read_to_string(&file)
+            && let Err(source) = verify_checkpoint(&note, key.public(), None)
+        {
+            return Err(NotaryError::Kept { file, source });
+        }
+    }
+    Ok(())
 }
 
 fn unsealed(error: &NotaryError, data: &Path) -> Failure {
@@ -203,5 +221,30 @@ async fn scrub(engine: Engine, store: Arc<EmbeddedStore>) {
 pub(crate) async fn at_stop(notary: &Notary) {
     if let Err(error) = notary.seal().await {
         tracing::warn!(%error, "no checkpoint could be signed at the stop");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use placet_ledger::proof::{TreeHead, empty_root, note::NoteName};
+    use placet_store::seal::{LogHead, SealKey, Sealer};
+    use placet_types::clock::Timestamp;
+
+    use super::verify_kept;
+
+    #[test]
+    fn key_that_did_not_sign_the_checkpoint_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = || NoteName::new("placet.example").unwrap();
+        let key = |seed: u8| SealKey::from_seed(name(), &[seed; 32]);
+        let mut sealer = Sealer::new(Arc::new(key(7)), name(), None).unwrap();
+        let head = LogHead { head: TreeHead { size: 1, root: empty_root() }, chain: [1; 32] };
+        let note = sealer.seal(&head, 1, Timestamp::from_ms(0), |_, _| Err("none".to_owned()));
+        fs::write(folder.path().join("journal.note"), note.unwrap().to_string()).unwrap();
+        verify_kept(&key(7), folder.path()).unwrap();
+        let refused = verify_kept(&key(8), folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("journal.note"), "{refused}");
     }
 }

@@ -118,9 +118,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         output::line(if failed {
             "fix what failed before `placet serve` can start"
         } else if warned {
-            "`placet serve` can start, once you have looked at what is marked `warn`"
+            "nothing that was looked at keeps `placet serve` from starting, but look at what is marked `warn`; the journal was not read"
         } else {
-            "`placet serve` can start"
+            "nothing that was looked at keeps `placet serve` from starting; the journal was not read"
         });
     })?;
     Ok(if failed { Exit::Findings } else { Exit::Ok })

@@ -81,7 +81,8 @@ use open::{Opened, open};
 use snapshot::Snapshots;
 use state::State;
 
-const SEGMENT_BYTES: u64 = 64 << 20;
+/// The size of a segment unless configured: allocated at once, so a start needs that much room.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
 const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
 const STATE_CACHE_BYTES: u64 = 64 << 20;
 const SNAPSHOT_ENTRIES: u64 = 100_000;

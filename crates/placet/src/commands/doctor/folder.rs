@@ -9,11 +9,14 @@ use std::{
     path::Path,
 };
 
-use placet_store::journal::unmoved_segments;
+use placet_store::{embedded::SEGMENT_BYTES, journal::unmoved_segments};
 use tokio::time::Instant;
 
 use super::Check;
-use crate::{config::load::Config, storage};
+use crate::{
+    config::{ledger::Choice, load::Config},
+    storage,
+};
 
 /// This much free space is comfortable.
 const FREE_BYTES_GOOD: u64 = 2 << 30;
@@ -33,7 +36,7 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
                 "name another with --data",
             )];
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return vec![absent(folder)],
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return absent(config),
         Err(error) => {
             return vec![Check::fail(
                 about,
@@ -55,6 +58,7 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
     }];
     checks.push(free_space(folder, config.free_space_bytes_min));
     checks.extend(archive(config));
+    checks.extend(backups(config));
     let holder = storage::lock_holder(folder);
     checks.push(match &holder {
         None => Check::ok("lock", "free"),
@@ -68,21 +72,40 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
     checks
 }
 
-/// A missing data folder: the first start creates it, if it may.
-fn absent(folder: &Path) -> Check {
-    let about = "data folder";
-    let above = folder
+/// The nearest folder above one that is missing.
+fn above(folder: &Path) -> &Path {
+    folder
         .ancestors()
         .skip(1)
         .map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above })
         .find(|above| above.try_exists().unwrap_or(false))
-        .unwrap_or(Path::new("."));
+        .unwrap_or(Path::new("."))
+}
+
+/// Whether a folder can be made in another one.
+fn can_be_made_in(above: &Path) -> io::Result<()> {
     let tried = above.join(".placet-doctor");
-    let made = match fs::create_dir(&tried) {
+    match fs::create_dir(&tried) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made.and_then(|()| fs::remove_dir(&tried)),
-    };
-    match made {
+    }
+}
+
+/// A missing data folder: the first start creates it, if it may and its disk has the room.
+fn absent(config: &Config) -> Vec<Check> {
+    let folder = &config.data;
+    let is_embedded = matches!(storage::choice(config, folder), Ok(Choice::Embedded));
+    let segment = if is_embedded { SEGMENT_BYTES } else { 0 };
+    let mut checks = vec![absent_folder(folder)];
+    checks.push(free_space(above(folder), config.free_space_bytes_min.max(segment)));
+    checks.extend(backups(config));
+    checks
+}
+
+fn absent_folder(folder: &Path) -> Check {
+    let about = "data folder";
+    let above = above(folder);
+    match can_be_made_in(above) {
         Ok(()) => Check::ok(
             about,
             format!("`{}` is not there yet; the first start makes it", folder.display()),
@@ -153,6 +176,25 @@ fn archive(config: &Config) -> Option<Check> {
     })
 }
 
+/// The folder of backups, where one is named. A start does without it.
+fn backups(config: &Config) -> Option<Check> {
+    let about = "backups";
+    let folder = config.ledger.backups.as_ref()?;
+    let written = match tempfile::NamedTempFile::new_in(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => can_be_made_in(above(folder)),
+        written => written.map(drop),
+    };
+    let name = folder.display();
+    Some(match written {
+        Ok(()) => Check::ok(about, format!("`{name}` can be written")),
+        Err(error) => Check::warn(
+            about,
+            format!("`{name}`: {error}"),
+            "calls go on, and every backup fails; let the process write there, or name another folder under `ledger.backups`",
+        ),
+    })
+}
+
 /// How many syncs the disk completes per second: every write waits for one.
 fn sync_speed(folder: &Path) -> Check {
     let about = "disk sync";
@@ -212,11 +254,19 @@ mod tests {
             ledger: None,
         };
         let config = Config::load(&args, &Environment::of([])).unwrap();
-        assert!(checks(&config).iter().all(|check| check.level == Level::Ok));
+        assert!(checks(&config).iter().all(|check| check.level != Level::Fail));
         let mut archived = Config::load(&args, &Environment::of([])).unwrap();
+        let mut large = Config::load(&args, &Environment::of([])).unwrap();
         let nowhere = ConfigArgs { data: Some("/proc/nowhere/data".into()), ..args };
         let nowhere = Config::load(&nowhere, &Environment::of([])).unwrap();
         assert_eq!(checks(&nowhere)[0].level, Level::Fail, "nothing can be made in /proc");
+        // A disk without room fails before the folder is there.
+        large.free_space_bytes_min = u64::MAX;
+        let found = checks(&large);
+        assert!(found.iter().any(|c| c.about == "free space" && c.level == Level::Fail));
+        large.ledger.backups = Some("/proc/backups".into());
+        let found = checks(&large);
+        assert!(found.iter().any(|c| c.about == "backups" && c.level == Level::Warn));
         fs::create_dir(&config.data).unwrap();
         fs::set_permissions(&config.data, fs::Permissions::from_mode(0o755)).unwrap();
         let found = checks(&config);
