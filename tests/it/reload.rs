@@ -228,6 +228,8 @@ async fn other_keys_of_the_configuration_are_named_and_not_applied() {
     assert_eq!(view["changed"], json!([]), "{view:#}");
     assert_eq!(view["status"]["needs_restart"], json!(["operators"]), "{view:#}");
     assert_eq!(placet.ask("/readyz").await.ok()["active"]["needs_restart"], json!(["operators"]));
+    let warns = || async { placet.log().contains("applied by a restart only") };
+    until("the log names them too", warns).await;
 }
 
 #[tokio::test]

@@ -32,6 +32,12 @@ impl Engine {
             Ok(view) => tracing::info!(changed = %view.changed.join(", "), "reloaded"),
             Err(error) => tracing::error!(%error, "reload refused; what was active stays active"),
         }
+        if let Ok(view) = &done
+            && !view.status.needs_restart.is_empty()
+        {
+            let keys = view.status.needs_restart.join(", ");
+            tracing::warn!(keys, "changed in the configuration, and applied by a restart only");
+        }
         done
     }
 
