@@ -16,6 +16,9 @@ use placet_types::{
     error::{ErrorCode, Problem, Refusal},
 };
 
+/// The place in a request to reload that allows a roll-back, as a JSON Pointer: a refusal names it if only that could help.
+pub const ROLL_BACK: &str = "/roll_back";
+
 /// Reads the configured files again.
 pub trait Files: fmt::Debug + Send + Sync {
     /// Reads and checks everything that reloads.
@@ -85,19 +88,26 @@ fn lines(problems: &[String]) -> String {
 impl ReloadError {
     /// What the caller is told, who is an operator and may know what is in the files.
     pub(crate) fn refusal(&self) -> Refusal {
-        let problems: Vec<String> = match self {
-            Self::Files(problems) => problems.clone(),
-            Self::Replaced(replaced) => vec![replaced.to_string()],
+        let located = |pointer: &str, problem| Problem { pointer: pointer.to_owned(), problem };
+        let (message, problems): (_, Vec<Problem>) = match self {
+            Self::Files(problems) => (
+                "the files cannot be used; nothing was reloaded, what was active stays active"
+                    .to_owned(),
+                problems.iter().cloned().map(|problem| located("", problem)).collect(),
+            ),
+            Self::Replaced(replaced) => (
+                format!(
+                    "the files were replaced by a later activation, and a reload does not bring them back; nothing was reloaded, what was \
+                     active stays active. To bring them back on every node: `placet reload --roll-back {}`",
+                    replaced.active.epoch
+                ),
+                vec![located(ROLL_BACK, replaced.to_string())],
+            ),
             Self::NoFiles | Self::NotKept(_) | Self::Unavailable => {
                 return Refusal::new(ErrorCode::Overloaded, self.to_string());
             }
         };
-        let located = |problem| Problem { pointer: String::new(), problem };
-        Refusal::new(
-            ErrorCode::ValidationError,
-            "the files cannot be used; nothing was reloaded, what was active stays active",
-        )
-        .with_problems(problems.into_iter().map(located).collect())
+        Refusal::new(ErrorCode::ValidationError, message).with_problems(problems)
     }
 }
 
@@ -108,4 +118,27 @@ pub(crate) struct Order {
     pub(crate) by: String,
     /// The epoch of the activation that an operator allows to be rolled back.
     pub(crate) rolls_back: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_ledger::policies::{PolicyState, ReplacedPolicies};
+    use placet_types::{clock::Timestamp, digest::Digest};
+
+    use super::{ROLL_BACK, ReloadError};
+
+    #[test]
+    fn replaced_files_are_not_called_unusable() {
+        let replaced_by = Digest::of(b"new");
+        let refusal = ReloadError::Replaced(Box::new(ReplacedPolicies {
+            digest: Digest::of(b"old"),
+            replaced_at: Timestamp::from_ms(0),
+            replaced_by,
+            active: PolicyState { epoch: 7, digest: replaced_by },
+        }))
+        .refusal();
+        assert!(refusal.message.contains("`placet reload --roll-back 7`"), "{refusal}");
+        assert!(!refusal.message.contains("cannot be used"), "{refusal}");
+        assert_eq!(refusal.problems[0].pointer, ROLL_BACK);
+    }
 }

@@ -1,7 +1,10 @@
 //! `placet reload`: has a running server read its files again.
 
 use clap::Args as ClapArgs;
-use placet_engine::views::status::{ReloadRequest, ReloadView, StatusView};
+use placet_engine::{
+    reload::ROLL_BACK,
+    views::status::{ReloadRequest, ReloadView, StatusView},
+};
 use placet_types::mode::EngineMode;
 
 use crate::{
@@ -43,9 +46,12 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     if let Some(problem) = reply.problem().filter(|problem| !problem.problems.is_empty()) {
         let failure = Failure::new(problem.detail);
         let failure = problem.problems.iter().fold(failure, |all, one| all.because(&one.problem));
-        return Err(failure.try_this(
-            "`placet doctor` and `placet policy check` check the same files without a server",
-        ));
+        let is_replaced = problem.problems.iter().any(|problem| problem.pointer == ROLL_BACK);
+        return Err(failure.try_this(if is_replaced {
+            "put the policies, contracts and directory on this server that the others have, and reload"
+        } else {
+            "`placet doctor` and `placet policy check` check the same files without a server"
+        }));
     }
     let view: ReloadView = reply.document()?;
     client.answer(&view, |view| {
