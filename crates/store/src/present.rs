@@ -45,7 +45,8 @@ impl Present {
         if unknown_until_ms.is_some() {
             tracing::warn!(
                 behind_ms = last.saturating_sub(wall),
-                "the clock stands before the last entry: how long ago earlier calls were sent is not known"
+                "the clock stands before the last entry: how long ago earlier calls were sent is not known. Set it if it is behind; if it is \
+                 right, it was ahead when that entry was made, and the ledger stays ahead until the clock has passed it"
             );
         }
         let at = wall.max(last);
