@@ -96,6 +96,15 @@ impl Seen {
     }
 }
 
+/// What the files were at the last look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Looked {
+    /// When they could be used.
+    used: Seen,
+    /// If they cannot be used now.
+    refused: Option<Seen>,
+}
+
 /// The handshakes of the API.
 pub(crate) struct TlsListener {
     settings: TlsSettings,
@@ -125,18 +134,18 @@ impl TlsListener {
 
     /// Looks at the files for as long as the API is open.
     pub(crate) async fn follow_files(self: Arc<Self>) {
-        let mut seen = self.first;
+        let mut looked = Looked { used: self.first, refused: None };
         loop {
             tokio::time::sleep(LOOK).await;
-            let (api, last) = (Arc::clone(&self), seen);
-            let looked = tokio::task::spawn_blocking(move || api.look(last)).await;
-            seen = looked.unwrap_or(seen);
+            let (api, last) = (Arc::clone(&self), looked);
+            let now = tokio::task::spawn_blocking(move || api.look(last)).await;
+            looked = now.unwrap_or(looked);
         }
     }
 
     /// Loads what has changed. Certificate and key are replaced one after the other, and do not match in between: then the old ones stay,
     /// and a later check finds both.
-    fn look(&self, last: Seen) -> Seen {
+    fn look(&self, last: Looked) -> Looked {
         // The authorities are also reloaded elsewhere, so their generation tells whether they have changed.
         if let Some(Err(error)) =
             self.settings.authorities.as_ref().map(ClientAuthorities::reload_if_changed)
@@ -144,18 +153,21 @@ impl TlsListener {
             tracing::warn!(%error, "the client authorities stay as they were");
         }
         let seen = Seen::of(&self.settings);
-        if seen == last {
-            return last;
+        if seen == last.used {
+            return Looked { refused: None, ..last };
         }
         match handshakes(&self.settings) {
             Ok(fresh) => {
                 self.current.send_replace(fresh);
                 tracing::info!("the certificates of the API were read again");
-                seen
+                Looked { used: seen, refused: None }
             }
             Err(error) => {
-                tracing::warn!(%error, "the certificates of the API stay as they were");
-                last
+                // Read again every time, since reading may be what failed, and logged once.
+                if last.refused != Some(seen) {
+                    tracing::warn!(%error, "the certificates of the API stay as they were");
+                }
+                Looked { refused: Some(seen), ..last }
             }
         }
     }

@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{TlsError, TlsSettings};
+use super::{Looked, TlsError, TlsListener, TlsSettings};
 use crate::{
     config::ServerConfig,
     listen::{ServerError, bind},
@@ -333,4 +333,18 @@ async fn files_that_cannot_be_used_stop_the_start() {
     settings.key = tls.path("other.pem");
     let refused = bind(config).await.unwrap().with_tls(settings).unwrap_err();
     assert!(matches!(refused, ServerError::Tls(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn broken_file_is_refused_until_it_changes() {
+    let made = Handshakes::new().await;
+    let api = TlsListener::new(made.settings()).unwrap();
+    let first = Looked { used: api.first, refused: None };
+    fs::write(made.path("cert.pem"), "no certificate").unwrap();
+    let broken = api.look(first);
+    assert!(broken.used == api.first && broken.refused.is_some());
+    assert_eq!(api.look(broken), broken, "it would be logged again");
+    made.renew();
+    let renewed = api.look(broken);
+    assert!(renewed.used != api.first && renewed.refused.is_none());
 }
