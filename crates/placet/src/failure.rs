@@ -93,7 +93,17 @@ impl Failure {
 
     /// What to do, if known.
     pub(crate) fn remedy(&self) -> String {
-        self.todo.join("; or ")
+        let mut remedy = String::new();
+        for todo in &self.todo {
+            let has_or = todo.starts_with("or ") || todo.starts_with("or, ");
+            remedy.push_str(match (remedy.is_empty(), has_or) {
+                (true, _) => "",
+                (false, true) => "; ",
+                (false, false) => "; or ",
+            });
+            remedy.push_str(todo);
+        }
+        remedy
     }
 
     /// The exit code.
@@ -142,5 +152,7 @@ mod tests {
         );
         assert_eq!(failure.in_a_line(), "the thing is missing: nobody made it");
         assert_eq!(failure.remedy(), "make it");
+        let failure = failure.try_this("buy it").try_this("or, in need, do without");
+        assert_eq!(failure.remedy(), "make it; or buy it; or, in need, do without");
     }
 }
