@@ -412,6 +412,10 @@ async fn without_a_folder_for_them_there_are_no_backups() {
     let admin = placet.admin.to_string();
     let refused = setup.bare(&["ledger", "backup", "--admin-url", &admin]).await;
     found(&refused, &["ledger.backups"]);
+    assert!(
+        !format!("{refused:?}").contains("the path and the id"),
+        "advice about calls: {refused:?}"
+    );
 }
 
 #[tokio::test]

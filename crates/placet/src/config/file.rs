@@ -191,9 +191,9 @@ pub(crate) struct SpiffeFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsFile {
-    /// The PEM file with the certificate and its intermediate certificates.
+    /// The PEM file with the certificate and its intermediate certificates. A changed file takes effect without a restart.
     pub(crate) certificate: PathBuf,
-    /// The PEM file with the private key of the certificate.
+    /// The PEM file with the private key of the certificate. A changed file takes effect without a restart.
     pub(crate) key: PathBuf,
 }
 
@@ -344,8 +344,8 @@ pub(crate) struct LimitsFile {
     pub(crate) answers_kept_max: Bounded<1, 1_000_000>,
     /// How long open requests may take to end after the process was asked to stop, in milliseconds.
     pub(crate) drain_ms: Bounded<1, 3_600_000>,
-    /// The minimum free disk space for the embedded ledger, in bytes. Below it new writes are refused, so that calls in progress can still
-    /// be recorded, and `/readyz` reports it.
+    /// The minimum free disk space for the embedded ledger, in bytes. Below it new calls are refused, reads too, so that calls in progress
+    /// can still be recorded, and `/readyz` reports it.
     pub(crate) free_space_bytes_min: Bounded<1_048_576, 1_125_899_906_842_624>,
 }
 
