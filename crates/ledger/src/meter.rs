@@ -17,28 +17,19 @@ use placet_types::{
 
 use crate::run::{RunKey, RunRecord};
 
-/// How long a window is. Windows are aligned to the clock, in UTC, and do not overlap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Window {
-    /// A minute: rates.
-    Minute,
-    /// An hour: budgets.
-    Hour,
-    /// A day: budgets.
-    Day,
+placet_types::named_enum! {
+    /// How long a window is. Windows are aligned to the clock, in UTC, and do not overlap.
+    pub enum Window {
+        /// A minute: rates.
+        Minute = "minute",
+        /// An hour: budgets.
+        Hour = "hour",
+        /// A day: budgets.
+        Day = "day",
+    }
 }
 
 impl Window {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-        }
-    }
-
     const fn ms(self) -> i64 {
         match self {
             Self::Minute => 60_000,

@@ -310,26 +310,15 @@ pub struct Expectation {
     pub by_grant: Option<bool>,
 }
 
-/// The outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExpectedOutcome {
-    /// The call may be dispatched.
-    Allow,
-    /// It waits for people.
-    Hold,
-    /// It does not happen.
-    Deny,
-}
-
-impl ExpectedOutcome {
-    /// The word in a case file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Hold => "hold",
-            Self::Deny => "deny",
-        }
+placet_types::named_enum! {
+    /// The outcome.
+    pub enum ExpectedOutcome {
+        /// The call may be dispatched.
+        Allow = "allow",
+        /// It waits for people.
+        Hold = "hold",
+        /// It does not happen.
+        Deny = "deny",
     }
 }
 

@@ -3,8 +3,6 @@
 //! Owns [`Decision`]: it names policies and is for the audit, the evidence and operators; a caller gets the code of its
 //! [`DenialKind`] and nothing else.
 
-use std::fmt;
-
 use placet_types::{
     digest::Digest,
     error::ErrorCode,
@@ -82,23 +80,13 @@ pub struct Determining {
     pub feedback: Option<String>,
 }
 
-/// What a policy does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyEffect {
-    /// Permits.
-    Permit,
-    /// Forbids.
-    Forbid,
-}
-
-impl PolicyEffect {
-    /// The word in a policy.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Permit => "permit",
-            Self::Forbid => "forbid",
-        }
+placet_types::named_enum! {
+    /// What a policy does.
+    pub enum PolicyEffect {
+        /// Permits.
+        Permit = "permit",
+        /// Forbids.
+        Forbid = "forbid",
     }
 }
 
@@ -122,30 +110,30 @@ impl Link {
     }
 }
 
-/// Why a call was denied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DenialKind {
-    /// The engine is in lockdown.
-    Lockdown,
-    /// The run's budget is used up; with more of it the call would not be denied.
-    Budget,
-    /// The call is stronger than the run's ceiling.
-    Ceiling,
-    /// The call is stronger than the mode it asked for (TM-15).
-    ModeUpgraded,
-    /// A policy forbids it, or none permits it.
-    Policy,
-    /// A person said no.
-    ApprovalRefused,
-    /// The approval has expired.
-    ApprovalExpired,
-    /// What was approved is not what would run.
-    ApprovalChanged,
-    /// A policy asks a group that does not exist: its tenant is not configured, or has no such group.
-    NobodyToAsk,
-    /// A policy could not be evaluated (trap T1).
-    Error,
+placet_types::named_enum! {
+    /// Why a call was denied.
+    pub enum DenialKind {
+        /// The engine is in lockdown.
+        Lockdown = "lockdown",
+        /// The run's budget is used up; with more of it the call would not be denied.
+        Budget = "budget",
+        /// The call is stronger than the run's ceiling.
+        Ceiling = "ceiling",
+        /// The call is stronger than the mode it asked for (TM-15).
+        ModeUpgraded = "mode_upgraded",
+        /// A policy forbids it, or none permits it.
+        Policy = "policy",
+        /// A person said no.
+        ApprovalRefused = "approval_refused",
+        /// The approval has expired.
+        ApprovalExpired = "approval_expired",
+        /// What was approved is not what would run.
+        ApprovalChanged = "approval_changed",
+        /// A policy asks a group that does not exist: its tenant is not configured, or has no such group.
+        NobodyToAsk = "nobody_to_ask",
+        /// A policy could not be evaluated (trap T1).
+        Error = "error",
+    }
 }
 
 impl DenialKind {
@@ -162,27 +150,5 @@ impl DenialKind {
             Self::ApprovalChanged => ErrorCode::ApprovalVoid,
             Self::Error => ErrorCode::PolicyError,
         }
-    }
-
-    /// The name in case files and audits.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lockdown => "lockdown",
-            Self::Budget => "budget",
-            Self::Ceiling => "ceiling",
-            Self::ModeUpgraded => "mode_upgraded",
-            Self::Policy => "policy",
-            Self::ApprovalRefused => "approval_refused",
-            Self::ApprovalExpired => "approval_expired",
-            Self::ApprovalChanged => "approval_changed",
-            Self::NobodyToAsk => "nobody_to_ask",
-            Self::Error => "error",
-        }
-    }
-}
-
-impl fmt::Display for DenialKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -13,7 +13,6 @@ use placet_types::{
     ids::{GroupId, PrincipalId, TenantId},
     principal::{Principal, PrincipalKind},
 };
-use serde::{Deserialize, Serialize};
 
 use crate::{
     actions,
@@ -25,60 +24,37 @@ use crate::{
     vocabulary::{self, uids},
 };
 
-/// What somebody wants to do in the approval service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DirectiveActKind {
-    /// Request emergency access.
-    DeclareBreakGlass,
-    /// Confirm or deny it.
-    ConfirmBreakGlass,
-    /// End it early.
-    EndBreakGlass,
-    /// Review it afterwards.
-    ReviewBreakGlass,
-    /// Enter a freeze in the calendar.
-    SetFreeze,
-    /// End a freeze early.
-    LiftFreeze,
-    /// Begin a lockdown.
-    SetLockdown,
-    /// End a lockdown early.
-    LiftLockdown,
-    /// End a standing grant early.
-    RevokeGrant,
-    /// Delegate one's own votes to a colleague.
-    DelegateVotes,
-    /// End a delegation early.
-    TakeBack,
-    /// Revoke the tokens of a subject.
-    RevokeCredentials,
-    /// End a revocation early, so that its tokens are accepted again.
-    LiftRevocation,
-    /// See an entry.
-    #[serde(rename = "view_entry")]
-    View,
-}
-
-impl DirectiveActKind {
-    /// The action's name in policies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::DeclareBreakGlass => "declare_break_glass",
-            Self::ConfirmBreakGlass => "confirm_break_glass",
-            Self::EndBreakGlass => "end_break_glass",
-            Self::ReviewBreakGlass => "review_break_glass",
-            Self::SetFreeze => "set_freeze",
-            Self::LiftFreeze => "lift_freeze",
-            Self::SetLockdown => "set_lockdown",
-            Self::LiftLockdown => "lift_lockdown",
-            Self::RevokeGrant => "revoke_grant",
-            Self::DelegateVotes => "delegate_votes",
-            Self::TakeBack => "take_back",
-            Self::RevokeCredentials => "revoke_credentials",
-            Self::LiftRevocation => "lift_revocation",
-            Self::View => "view_entry",
-        }
+placet_types::named_enum! {
+    /// What somebody wants to do in the approval service.
+    pub enum DirectiveActKind {
+        /// Request emergency access.
+        DeclareBreakGlass = "declare_break_glass",
+        /// Confirm or deny it.
+        ConfirmBreakGlass = "confirm_break_glass",
+        /// End it early.
+        EndBreakGlass = "end_break_glass",
+        /// Review it afterwards.
+        ReviewBreakGlass = "review_break_glass",
+        /// Enter a freeze in the calendar.
+        SetFreeze = "set_freeze",
+        /// End a freeze early.
+        LiftFreeze = "lift_freeze",
+        /// Begin a lockdown.
+        SetLockdown = "set_lockdown",
+        /// End a lockdown early.
+        LiftLockdown = "lift_lockdown",
+        /// End a standing grant early.
+        RevokeGrant = "revoke_grant",
+        /// Delegate one's own votes to a colleague.
+        DelegateVotes = "delegate_votes",
+        /// End a delegation early.
+        TakeBack = "take_back",
+        /// Revoke the tokens of a subject.
+        RevokeCredentials = "revoke_credentials",
+        /// End a revocation early, so that its tokens are accepted again.
+        LiftRevocation = "lift_revocation",
+        /// See an entry.
+        View = "view_entry",
     }
 }
 

@@ -37,38 +37,20 @@ pub const REVOCATION_MS_MAX: u64 = 31 * 86_400_000;
 /// The longest ticket, reason or note, in bytes.
 pub const DIRECTIVE_TEXT_BYTES_MAX: usize = 2_000;
 
-/// The kinds of entries, by the names they have on the wire.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum DirectiveKind {
-    /// A standing grant.
-    Grant,
-    /// A break-glass record.
-    BreakGlass,
-    /// A freeze or a lockdown.
-    Freeze,
-    /// A delegation of an approver's duty.
-    Delegation,
-    /// A revocation of a subject's tokens.
-    Revocation,
-}
-
-impl DirectiveKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Delegation, Self::Revocation];
-
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Grant => "grant",
-            Self::BreakGlass => "break_glass",
-            Self::Freeze => "freeze",
-            Self::Delegation => "delegation",
-            Self::Revocation => "revocation",
-        }
+crate::named_enum! {
+    /// The kinds of entries, by the names they have on the wire.
+    #[derive(JsonSchema)]
+    pub enum DirectiveKind {
+        /// A standing grant.
+        Grant = "grant",
+        /// A break-glass record.
+        BreakGlass = "break_glass",
+        /// A freeze or a lockdown.
+        Freeze = "freeze",
+        /// A delegation of an approver's duty.
+        Delegation = "delegation",
+        /// A revocation of a subject's tokens.
+        Revocation = "revocation",
     }
 }
 

@@ -10,22 +10,12 @@ use crate::{
     ids::{CapabilityId, ToolCallId},
 };
 
-/// The kind of a piece of evidence.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum EvidenceKind {
-    /// The result of an earlier call of the same run.
-    Result,
-}
-
-impl EvidenceKind {
-    /// The name on the wire and in policies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Result => "result",
-        }
+crate::named_enum! {
+    /// The kind of a piece of evidence.
+    #[derive(JsonSchema)]
+    pub enum EvidenceKind {
+        /// The result of an earlier call of the same run.
+        Result = "result",
     }
 }
 

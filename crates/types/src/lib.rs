@@ -19,6 +19,7 @@ pub mod evidence;
 pub mod ids;
 pub mod json;
 pub mod mode;
+mod named;
 pub mod narrowing;
 pub mod principal;
 pub mod proof;

@@ -3,48 +3,27 @@
 //! Owns the lattice: a mode is as strong as its place in the order, and the weaker of two is no stronger than either. Does not
 //! decide which mode a call gets: that is policy.
 
-use std::{fmt, str::FromStr};
-
 use schemars::JsonSchema;
-use serde::{
-    Deserialize, Serialize,
-    de::{self, IntoDeserializer},
-};
+use serde::{Deserialize, Serialize};
 
-/// What a call can do, from reading to irreversible changes (TM-08), weakest first.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ApprovalMode {
-    /// Reads only and changes nothing. Allowed with audit.
-    ReadOnly,
-    /// Changes something within this deployment. Needs an idempotency key and audit.
-    LocalWrite,
-    /// Reaches another system. Needs an egress allow-list and a rate budget.
-    Network,
-    /// Acts with a user's authority. Needs a valid delegation and evidence per call.
-    Delegated,
-    /// Makes changes that cannot be undone.
-    Destructive,
+crate::named_enum! {
+    /// What a call can do, from reading to irreversible changes (TM-08), weakest first.
+    #[derive(JsonSchema)]
+    pub enum ApprovalMode {
+        /// Reads only and changes nothing. Allowed with audit.
+        ReadOnly = "read_only",
+        /// Changes something within this deployment. Needs an idempotency key and audit.
+        LocalWrite = "local_write",
+        /// Reaches another system. Needs an egress allow-list and a rate budget.
+        Network = "network",
+        /// Acts with a user's authority. Needs a valid delegation and evidence per call.
+        Delegated = "delegated",
+        /// Makes changes that cannot be undone.
+        Destructive = "destructive",
+    }
 }
 
 impl ApprovalMode {
-    /// All modes, weakest first.
-    pub const ALL: [Self; 5] =
-        [Self::ReadOnly, Self::LocalWrite, Self::Network, Self::Delegated, Self::Destructive];
-
-    /// The name on the wire and in policies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReadOnly => "read_only",
-            Self::LocalWrite => "local_write",
-            Self::Network => "network",
-            Self::Delegated => "delegated",
-            Self::Destructive => "destructive",
-        }
-    }
-
     /// The strongest mode no stronger than either.
     #[must_use]
     pub fn meet(self, other: Self) -> Self {
@@ -52,37 +31,15 @@ impl ApprovalMode {
     }
 }
 
-impl fmt::Display for ApprovalMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for ApprovalMode {
-    type Err = de::value::Error;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::deserialize(text.into_deserializer())
-    }
-}
-
-/// The operating mode of the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum EngineMode {
-    /// Decisions are made and enforced.
-    #[default]
-    Enforce,
-    /// Every call is denied until an operator lifts the lockdown. Held approvals keep waiting.
-    Lockdown,
-}
-
-impl EngineMode {
-    /// The name on the wire and in policies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Lockdown => "lockdown",
-        }
+crate::named_enum! {
+    /// The operating mode of the engine.
+    #[derive(Default, JsonSchema)]
+    pub enum EngineMode {
+        /// Decisions are made and enforced.
+        #[default]
+        Enforce = "enforce",
+        /// Every call is denied until an operator lifts the lockdown. Held approvals keep waiting.
+        Lockdown = "lockdown",
     }
 }
 

@@ -12,31 +12,18 @@ use crate::{
     ids::{CapabilityId, IdempotencyKey, PrincipalId, RecordId, TenantId},
 };
 
-/// The kind of a principal.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum PrincipalKind {
-    /// A person.
-    User,
-    /// A service that acts on its own authority.
-    Service,
-    /// An AI agent's workload.
-    Agent,
-    /// A scheduled or triggered job.
-    Automation,
-}
-
-impl PrincipalKind {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Service => "service",
-            Self::Agent => "agent",
-            Self::Automation => "automation",
-        }
+crate::named_enum! {
+    /// The kind of a principal.
+    #[derive(JsonSchema)]
+    pub enum PrincipalKind {
+        /// A person.
+        User = "user",
+        /// A service that acts on its own authority.
+        Service = "service",
+        /// An AI agent's workload.
+        Agent = "agent",
+        /// A scheduled or triggered job.
+        Automation = "automation",
     }
 }
 

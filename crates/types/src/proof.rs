@@ -10,53 +10,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::principal::{PrincipalChain, PrincipalKind};
 
-/// How a caller or a user proved their identity.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum AuthType {
-    /// A bearer token of a configured issuer.
-    Jwt,
-    /// A token that is bound to the client certificate of the connection (RFC 8705).
-    BoundJwt,
-    /// The `act` claim of the user's token (RFC 8693).
-    ActorClaim,
-    /// A JWT-SVID of a SPIFFE trust domain.
-    JwtSvid,
-    /// A client certificate.
-    X509,
-    /// A client certificate with a SPIFFE id (X.509-SVID).
-    X509Svid,
-    /// A token signed with the development key.
-    Development,
+crate::named_enum! {
+    /// How a caller or a user proved their identity.
+    #[derive(JsonSchema)]
+    pub enum AuthType {
+        /// A bearer token of a configured issuer.
+        Jwt = "jwt",
+        /// A token that is bound to the client certificate of the connection (RFC 8705).
+        BoundJwt = "bound_jwt",
+        /// The `act` claim of the user's token (RFC 8693).
+        ActorClaim = "actor_claim",
+        /// A JWT-SVID of a SPIFFE trust domain.
+        JwtSvid = "jwt_svid",
+        /// A client certificate.
+        X509 = "x509",
+        /// A client certificate with a SPIFFE id (X.509-SVID).
+        X509Svid = "x509_svid",
+        /// A token signed with the development key.
+        Development = "development",
+    }
 }
 
 impl AuthType {
-    /// All kinds.
-    pub const ALL: [Self; 7] = [
-        Self::Jwt,
-        Self::BoundJwt,
-        Self::ActorClaim,
-        Self::JwtSvid,
-        Self::X509,
-        Self::X509Svid,
-        Self::Development,
-    ];
-
-    /// The name on the wire and in policies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Jwt => "jwt",
-            Self::BoundJwt => "bound_jwt",
-            Self::ActorClaim => "actor_claim",
-            Self::JwtSvid => "jwt_svid",
-            Self::X509 => "x509",
-            Self::X509Svid => "x509_svid",
-            Self::Development => "development",
-        }
-    }
-
     /// Whether it proves by itself which workload calls: the proof is an SVID, or cannot be used without the workload's private key.
     pub const fn attests_workload(self) -> bool {
         match self {

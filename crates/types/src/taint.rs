@@ -3,56 +3,22 @@
 //! Owns the closed set of names. Does not classify texts: a caller declares taint, or a contract declares it for a tool's results.
 //! Invariant: taint is only ever added; nothing removes it from a run.
 
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
-use serde::{
-    Deserialize, Serialize,
-    de::{self, IntoDeserializer},
-};
 
-/// A kind of content that a run may have in its context.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Taint {
-    /// Text of somebody whom nobody vouches for: a web page, a mail, an upload. It may try to give the agent orders.
-    UntrustedContent,
-    /// A secret: a password, a key, a token.
-    Secret,
-    /// Personal data.
-    Pii,
-    /// Data of this run has already been sent to another system.
-    ExternalEgress,
-}
-
-impl Taint {
-    /// All kinds.
-    pub const ALL: [Self; 4] =
-        [Self::UntrustedContent, Self::Secret, Self::Pii, Self::ExternalEgress];
-
-    /// The name on the wire and in policies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::UntrustedContent => "untrusted_content",
-            Self::Secret => "secret",
-            Self::Pii => "pii",
-            Self::ExternalEgress => "external_egress",
-        }
-    }
-}
-
-impl fmt::Display for Taint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Taint {
-    type Err = de::value::Error;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::deserialize(text.into_deserializer())
+crate::named_enum! {
+    /// A kind of content that a run may have in its context.
+    #[derive(JsonSchema)]
+    pub enum Taint {
+        /// Text of somebody whom nobody vouches for: a web page, a mail, an upload. It may try to give the agent orders.
+        UntrustedContent = "untrusted_content",
+        /// A secret: a password, a key, a token.
+        Secret = "secret",
+        /// Personal data.
+        Pii = "pii",
+        /// Data of this run has already been sent to another system.
+        ExternalEgress = "external_egress",
     }
 }
 

@@ -19,51 +19,31 @@ const SCOPES_MAX: usize = 64;
 /// The longest scope, audience or resource, in bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// How the credential of a call is obtained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum CredentialKind {
-    /// A configured secret, the same for every call.
-    #[default]
-    StaticSecret,
-    /// The caller's token, exchanged at a token service for one that only the target accepts (RFC 8693).
-    TokenExchange,
-    /// A token that Placet gets from a token service in its own name (RFC 6749, section 4.4).
-    ClientCredentials,
-}
-
-impl CredentialKind {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::StaticSecret => "static_secret",
-            Self::TokenExchange => "token_exchange",
-            Self::ClientCredentials => "client_credentials",
-        }
+crate::named_enum! {
+    /// How the credential of a call is obtained.
+    #[derive(Default, JsonSchema)]
+    pub enum CredentialKind {
+        /// A configured secret, the same for every call.
+        #[default]
+        StaticSecret = "static_secret",
+        /// The caller's token, exchanged at a token service for one that only the target accepts (RFC 8693).
+        TokenExchange = "token_exchange",
+        /// A token that Placet gets from a token service in its own name (RFC 6749, section 4.4).
+        ClientCredentials = "client_credentials",
     }
 }
 
-/// Who is named as the actor in an exchanged token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum ActorSource {
-    /// The agent, by its own token.
-    #[default]
-    Agent,
-    /// Placet, by an assertion that it signs.
-    Gateway,
-    /// No actor: the token presents the user as acting in person. Allowed only if a policy permits it.
-    Nobody,
-}
-
-impl ActorSource {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Gateway => "gateway",
-            Self::Nobody => "nobody",
-        }
+crate::named_enum! {
+    /// Who is named as the actor in an exchanged token.
+    #[derive(Default, JsonSchema)]
+    pub enum ActorSource {
+        /// The agent, by its own token.
+        #[default]
+        Agent = "agent",
+        /// Placet, by an assertion that it signs.
+        Gateway = "gateway",
+        /// No actor: the token presents the user as acting in person. Allowed only if a policy permits it.
+        Nobody = "nobody",
     }
 }
 

@@ -34,34 +34,24 @@ pub struct RestFile {
     pub body: Option<Value>,
 }
 
-/// An HTTP method (RFC 9110, section 9; RFC 5789).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum RestMethod {
-    /// Reads.
-    Get,
-    /// Does something with a body.
-    Post,
-    /// Replaces.
-    Put,
-    /// Changes in part.
-    Patch,
-    /// Removes.
-    Delete,
+crate::named_enum! {
+    /// An HTTP method (RFC 9110, section 9; RFC 5789).
+    #[derive(JsonSchema)]
+    pub enum RestMethod {
+        /// Reads.
+        Get = "GET",
+        /// Does something with a body.
+        Post = "POST",
+        /// Replaces.
+        Put = "PUT",
+        /// Changes in part.
+        Patch = "PATCH",
+        /// Removes.
+        Delete = "DELETE",
+    }
 }
 
 impl RestMethod {
-    /// The method's name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
-
     const fn has_body(self) -> bool {
         match self {
             Self::Post | Self::Put | Self::Patch => true,
