@@ -12,14 +12,8 @@ use serde_json::Value;
 use utoipa::openapi::{
     Components, ComponentsBuilder, RefOr, Schema,
     extensions::Extensions,
-    schema::{ObjectBuilder, Ref, SchemaType},
+    schema::{ObjectBuilder, SchemaType},
 };
-
-/// A reference to a type's schema, which is added to the document.
-pub(super) fn reference<T: JsonSchema>(docs: &mut SchemaGenerator) -> Ref {
-    drop(docs.subschema_for::<T>());
-    Ref::from_schema_name(T::schema_name())
-}
 
 /// Every schema that something refers to.
 pub(super) fn components(mut docs: SchemaGenerator) -> Components {

@@ -1,28 +1,33 @@
 //! The table of routes, from which both the router and the OpenAPI document are made.
 //!
-//! Owns method, path, handler and description of each, in one row. Invariant: a route that is not in the table does not exist, and one that
-//! is in it is described, and verified unless it is open.
+//! Owns what a row is made of: method, path, handler and description. The rows are in [`operations`]. Invariant: a route that is not in the
+//! table does not exist, and one that is in it is described, and verified unless it is open.
 
 use axum::{
     handler::Handler,
     routing::{self, MethodRouter},
 };
 use http::Method;
-use schemars::SchemaGenerator;
-use utoipa::openapi::path::{Operation, OperationBuilder};
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Value, json};
+use utoipa::openapi::{
+    ContentBuilder, Ref, Required, Response, ResponseBuilder, SecurityRequirement,
+    example::ExampleBuilder,
+    header::{Header, HeaderBuilder},
+    path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn},
+    request_body::RequestBodyBuilder,
+};
 
 use super::{
-    describe,
-    operations::{self as described, verified},
+    BEARER, operations,
+    schemas::{carried, identifier},
 };
 use crate::{
-    challenge::{self, METADATA_PATH},
-    routes::{approvals, audit, calls, directives, ledger, reports, runs, service, sessions},
+    answer::JSON,
+    problem::{PROBLEM_JSON, ProblemDocument},
+    query::{LIMIT_DEFAULT, LIMIT_MAX},
     state::ApiState,
 };
-
-/// What describes a route in the document.
-type Describe = fn(&mut SchemaGenerator) -> OperationBuilder;
 
 /// One route.
 pub(crate) struct Route {
@@ -30,112 +35,269 @@ pub(crate) struct Route {
     /// With `{id}` where an identifier stands.
     pub(crate) path: &'static str,
     pub(crate) handler: MethodRouter<ApiState>,
-    describe: Describe,
     /// Whether anybody may call it. For all other routes the caller is verified first.
     pub(crate) is_open: bool,
-}
-
-impl Route {
-    /// The route as the document has it.
-    pub(crate) fn description(&self, docs: &mut SchemaGenerator) -> Operation {
-        let operation = (self.describe)(docs);
-        if self.is_open { operation.build() } else { verified(docs, operation).build() }
-    }
-}
-
-fn get<T: 'static>(
-    path: &'static str,
-    handler: impl Handler<T, ApiState>,
-    describe: Describe,
-) -> Route {
-    let handler = routing::get(handler);
-    Route { method: Method::GET, path, handler, describe, is_open: false }
-}
-
-fn post<T: 'static>(
-    path: &'static str,
-    handler: impl Handler<T, ApiState>,
-    describe: Describe,
-) -> Route {
-    let handler = routing::post(handler);
-    Route { method: Method::POST, path, handler, describe, is_open: false }
-}
-
-fn delete<T: 'static>(
-    path: &'static str,
-    handler: impl Handler<T, ApiState>,
-    describe: Describe,
-) -> Route {
-    let handler = routing::delete(handler);
-    Route { method: Method::DELETE, path, handler, describe, is_open: false }
-}
-
-/// A route that anybody may call.
-fn open<T: 'static>(
-    path: &'static str,
-    handler: impl Handler<T, ApiState>,
-    describe: Describe,
-) -> Route {
-    Route { is_open: true, ..get(path, handler, describe) }
+    /// Its name in the document.
+    pub(crate) id: &'static str,
+    operation: OperationBuilder,
+    /// Each adds a type that the operation refers to.
+    types: Vec<fn(&mut SchemaGenerator)>,
 }
 
 /// Every route, in the order of the documentation.
 pub(crate) fn all() -> Vec<Route> {
-    vec![
-        post("/v1/calls", calls::submit, described::submit_call),
-        get("/v1/calls/{id}", calls::get, described::get_call),
-        get("/v1/calls/{id}/events", calls::follow, described::follow_call),
-        get("/v1/calls/{id}/timeline", calls::timeline, described::directives::get_timeline),
-        get("/v1/tools", service::tools, described::list_tools),
-        post("/v1/runs", runs::open, described::runs::open),
-        get("/v1/runs", runs::list, described::runs::list),
-        get("/v1/runs/{id}", runs::get, described::runs::get),
-        get("/v1/runs/{id}/tools", runs::tools, described::runs::tools),
-        post("/v1/runs/{id}/tools", runs::change, described::runs::change),
-        post("/v1/runs/{id}/batches", runs::batch, described::runs::batch),
-        get("/v1/runs/{id}/batches", runs::batches, described::runs::batches),
-        post("/v1/sessions", sessions::open, described::sessions::open),
-        get("/v1/sessions/{id}", sessions::get, described::sessions::get),
-        delete("/v1/sessions/{id}", sessions::close, described::sessions::close),
-        post("/v1/sessions/{id}/execute", sessions::execute, described::sessions::execute),
-        post("/v1/sessions/{id}/simulate", sessions::simulate, described::sessions::simulate),
-        get("/v1/inbox", approvals::inbox, described::directives::read_inbox),
-        get("/v1/approvals", approvals::list, described::list_approvals),
-        get("/v1/approvals/{id}", approvals::get, described::get_approval),
-        post("/v1/approvals/{id}/decisions", approvals::decide, described::decide_approval),
-        post("/v1/approvals/{id}/edits", approvals::edit, described::directives::edit_approval),
-        post(
-            "/v1/approvals/{id}/withdrawal",
-            approvals::withdraw,
-            described::directives::withdraw_approval,
-        ),
-        post(
-            "/v1/approvals/decisions",
-            approvals::decide_together,
-            described::directives::decide_together,
-        ),
-        get("/v1/directives", directives::list, described::directives::list),
-        post("/v1/directives", directives::arrange, described::directives::arrange),
-        get("/v1/directives/{id}", directives::get, described::directives::get_entry),
-        post("/v1/directives/{id}/acts", directives::act, described::directives::act),
-        get("/v1/approvals/events", approvals::follow, described::directives::follow),
-        get("/v1/ledger", ledger::list, described::list_records),
-        get("/v1/ledger/{id}", ledger::get, described::get_record),
-        post("/v1/ledger/{id}/resolution", ledger::resolve, described::resolve_record),
-        post("/v1/ledger/{id}/rearm", ledger::rearm, described::rearm_record),
-        get("/v1/status", service::status, described::show_status),
-        post("/v1/reload", service::reload, described::reload),
-        get("/v1/report", reports::show, described::show_report),
-        get("/v1/decisions", reports::decisions, described::list_decisions),
-        get("/v1/decisions/{id}", reports::decision, described::get_decision),
-        get("/v1/calls/{id}/receipt", audit::receipt, described::get_receipt),
-        get("/v1/audit/checkpoints", audit::checkpoints, described::list_checkpoints),
-        get("/v1/audit/key", audit::key, described::get_audit_key),
-        get("/v1/audit/inclusion", audit::inclusion, described::prove_inclusion),
-        get("/v1/audit/consistency", audit::consistency, described::prove_consistency),
-        open(METADATA_PATH, challenge::metadata, described::metadata),
-        open("/openapi.json", describe, described::this_document),
-        open("/errors/{id}", service::error_code, described::show_error),
-        open("/", service::about, described::about),
+    [
+        operations::calls(),
+        operations::runs::routes(),
+        operations::sessions::routes(),
+        operations::approvals::routes(),
+        operations::approvals::of_many(),
+        operations::directives::routes(),
+        operations::ledger(),
+        operations::service(),
+        operations::decisions(),
+        operations::audit(),
+        operations::open_to_all(),
     ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+pub(super) fn get<T: 'static>(
+    path: &'static str,
+    handler: impl Handler<T, ApiState>,
+    id: &'static str,
+    tag: &str,
+    summary: &str,
+) -> Route {
+    Route::new(Method::GET, path, routing::get(handler), id, start(tag, summary))
+}
+
+pub(super) fn post<T: 'static>(
+    path: &'static str,
+    handler: impl Handler<T, ApiState>,
+    id: &'static str,
+    tag: &str,
+    summary: &str,
+) -> Route {
+    Route::new(Method::POST, path, routing::post(handler), id, start(tag, summary))
+}
+
+pub(super) fn delete<T: 'static>(
+    path: &'static str,
+    handler: impl Handler<T, ApiState>,
+    id: &'static str,
+    tag: &str,
+    summary: &str,
+) -> Route {
+    Route::new(Method::DELETE, path, routing::delete(handler), id, start(tag, summary))
+}
+
+/// A route that anybody may call.
+pub(super) fn open<T: 'static>(
+    path: &'static str,
+    handler: impl Handler<T, ApiState>,
+    id: &'static str,
+    tag: &str,
+    summary: &str,
+) -> Route {
+    Route { is_open: true, ..get(path, handler, id, tag, summary) }
+}
+
+fn start(tag: &str, summary: &str) -> OperationBuilder {
+    OperationBuilder::new().tag(tag).summary(Some(summary))
+}
+
+impl Route {
+    fn new(
+        method: Method,
+        path: &'static str,
+        handler: MethodRouter<ApiState>,
+        id: &'static str,
+        operation: OperationBuilder,
+    ) -> Self {
+        let route =
+            Self { method, path, handler, is_open: false, id, operation, types: Vec::new() };
+        if !path.contains("{id}") {
+            return route;
+        }
+        let about = "The identifier. If it is malformed or not visible to the caller: `NOT_FOUND`.";
+        route.parameter(ParameterIn::Path, "id", Required::True, about, text())
+    }
+
+    /// The route as the document has it.
+    pub(crate) fn description(self, docs: &mut SchemaGenerator) -> Operation {
+        let route = if self.is_open { self } else { self.verified() };
+        for add in route.types {
+            add(docs);
+        }
+        route.operation.operation_id(Some(route.id)).build()
+    }
+
+    /// Adds what every route behind a token takes and can answer.
+    fn verified(self) -> Self {
+        let delegation = "The access token of the user on whose behalf the caller acts.";
+        let challenge = answer_header(
+            "A challenge (RFC 6750, section 3) that says where to get a token (RFC 9728, section 5.1)",
+            json!({ "type": "string", "pattern": "^Bearer( .*)?$" }),
+        );
+        let refused = "The request was refused; `error_code` says why";
+        self.header("Placet-Delegation", delegation, text())
+            .with(|operation| {
+                operation.security(SecurityRequirement::new(BEARER, Vec::<String>::new()))
+            })
+            .problem(
+                "401",
+                "The caller could not be authenticated",
+                [("WWW-Authenticate", challenge)],
+            )
+            .problem("default", refused, [("Retry-After", retry_after())])
+    }
+
+    fn with(self, change: impl FnOnce(OperationBuilder) -> OperationBuilder) -> Self {
+        Self { operation: change(self.operation), ..self }
+    }
+
+    /// More about it than the summary says.
+    pub(super) fn about(self, text: &str) -> Self {
+        self.with(|operation| operation.description(Some(text)))
+    }
+
+    pub(super) fn query(self, name: &str, about: &str, schema: Value) -> Self {
+        self.parameter(ParameterIn::Query, name, Required::False, about, schema)
+    }
+
+    pub(super) fn required_query(self, name: &str, about: &str, schema: Value) -> Self {
+        self.parameter(ParameterIn::Query, name, Required::True, about, schema)
+    }
+
+    pub(super) fn header(self, name: &str, about: &str, schema: Value) -> Self {
+        self.parameter(ParameterIn::Header, name, Required::False, about, schema)
+    }
+
+    fn parameter(
+        self,
+        place: ParameterIn,
+        name: &str,
+        required: Required,
+        about: &str,
+        schema: Value,
+    ) -> Self {
+        let parameter = ParameterBuilder::new().name(name).parameter_in(place).required(required);
+        let parameter = parameter.description(Some(about)).schema(Some(carried(schema)));
+        self.with(|operation| operation.parameter(parameter))
+    }
+
+    /// A key, and what traces the calls that are made.
+    pub(super) fn keyed(self, key: &str, trace: &str) -> Self {
+        let schema = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
+        self.header("Idempotency-Key", key, schema).header("traceparent", trace, text()).header(
+            "tracestate",
+            trace,
+            text(),
+        )
+    }
+
+    /// A list with pages, whose entries have identifiers of type `T`.
+    pub(super) fn paged<T: JsonSchema>(self) -> Self {
+        self.query("after", "The `next_after` of the previous page", identifier::<T>()).query(
+            "limit",
+            "The maximum number of entries",
+            limit(),
+        )
+    }
+
+    pub(super) fn body<T: JsonSchema>(self) -> Self {
+        self.body_with::<T>([])
+    }
+
+    /// A body with its examples: name, in words, and the document.
+    pub(super) fn body_with<T: JsonSchema>(
+        self,
+        examples: impl IntoIterator<Item = (&'static str, &'static str, Value)>,
+    ) -> Self {
+        let examples = examples.into_iter().map(|(name, about, value)| {
+            (name, ExampleBuilder::new().summary(about).value(Some(value)).build())
+        });
+        let content = ContentBuilder::new().schema(Some(reference::<T>()));
+        let content = content.examples_from_iter(examples).build();
+        let body = RequestBodyBuilder::new().content(JSON, content).required(Some(Required::True));
+        self.defines::<T>().with(|operation| operation.request_body(Some(body.build())))
+    }
+
+    /// The document defines a type, although no body need be one.
+    pub(super) fn defines<T: JsonSchema>(mut self) -> Self {
+        self.types.push(|docs| drop(docs.subschema_for::<T>()));
+        self
+    }
+
+    /// The answer to a request that succeeded.
+    pub(super) fn ok<T: JsonSchema>(self, about: &str) -> Self {
+        self.answer::<T>("200", JSON, about, [])
+    }
+
+    /// An answer with a document and with headers.
+    pub(super) fn answer<T: JsonSchema>(
+        self,
+        status: &str,
+        media_type: &str,
+        about: &str,
+        headers: impl IntoIterator<Item = (&'static str, Header)>,
+    ) -> Self {
+        let content = ContentBuilder::new().schema(Some(reference::<T>())).build();
+        let response = ResponseBuilder::new().description(about).content(media_type, content);
+        let response =
+            headers.into_iter().fold(response, |response, (name, one)| response.header(name, one));
+        self.defines::<T>().other(status, response.build())
+    }
+
+    /// A refusal.
+    pub(super) fn problem(
+        self,
+        status: &str,
+        about: &str,
+        headers: impl IntoIterator<Item = (&'static str, Header)>,
+    ) -> Self {
+        self.answer::<ProblemDocument>(status, PROBLEM_JSON, about, headers)
+    }
+
+    /// Server-sent events.
+    pub(super) fn events(self, about: &str) -> Self {
+        let content = ContentBuilder::new().schema(Some(carried(text()))).build();
+        let response = ResponseBuilder::new().description(about);
+        self.other("200", response.content("text/event-stream", content).build())
+    }
+
+    /// An answer that is no document of a type.
+    pub(super) fn other(self, status: &str, response: Response) -> Self {
+        self.with(|operation| operation.response(status, response))
+    }
+}
+
+fn reference<T: JsonSchema>() -> Ref {
+    Ref::from_schema_name(T::schema_name())
+}
+
+/// The schema of any text.
+pub(super) fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+/// The size of a page.
+pub(super) fn limit() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT })
+}
+
+pub(super) fn location() -> Header {
+    answer_header("Where to get the state of the call", text())
+}
+
+pub(super) fn retry_after() -> Header {
+    let seconds = json!({ "type": "integer", "minimum": 1 });
+    answer_header("How long to wait before a retry, in seconds", seconds)
+}
+
+fn answer_header(about: &str, schema: Value) -> Header {
+    HeaderBuilder::new().description(Some(about)).schema(Some(carried(schema))).build()
 }

@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use http::Request;
-use schemars::SchemaGenerator;
 use serde_json::{Value, json};
 
 use crate::{
@@ -21,9 +20,9 @@ struct Ask {
 
 impl Ask {
     fn path(&self) -> String {
-        let query = if id(&self.route) == "proveInclusion" {
+        let query = if self.route.id == "proveInclusion" {
             "?log=journal&seq=3"
-        } else if id(&self.route) == "proveConsistency" {
+        } else if self.route.id == "proveConsistency" {
             "?log=journal&from=2&to=3"
         } else {
             ""
@@ -47,20 +46,14 @@ impl Ask {
     }
 }
 
-/// The name of a route in the document.
-fn id(route: &Route) -> String {
-    let docs = &mut SchemaGenerator::default();
-    route.description(docs).operation_id.unwrap()
-}
-
 /// A request to a route, about an object made for it.
 async fn ask(api: &TestApi, route: Route) -> Ask {
-    let name = id(&route);
+    let name = route.id;
     let ask = |who, id: &str, body| Ask { route, who, id: id.to_owned(), body };
-    match name.as_str() {
-        "submitCall" => ask("bot", "", Some(call("read", &name))),
+    match name {
+        "submitCall" => ask("bot", "", Some(call("read", name))),
         "getCall" | "followCall" | "getReceipt" => {
-            let result = api.post("/v1/calls", call("write", &name).to_string()).await.json();
+            let result = api.post("/v1/calls", call("write", name).to_string()).await.json();
             ask("bot", result["tool_call_id"].as_str().unwrap(), None)
         }
         "openRun" => ask("bot", "", Some(json!({ "run": { "run_id": name } }))),
@@ -68,12 +61,12 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
             let opened = json!({ "run": { "run_id": name } });
             let reply = api.post("/v1/runs", opened.to_string()).await;
             assert_eq!(reply.status, 200, "{}", reply.text());
-            let body = match name.as_str() {
+            let body = match name {
                 "changeRunTools" => Some(json!({})),
                 "sendBatch" => Some(json!({ "calls": [{ "id": "1", "tool": "files__read" }] })),
                 _ => None,
             };
-            ask("bot", &name, body)
+            ask("bot", name, body)
         }
         "openSession" => ask("bot", "", Some(json!({ "session_id": name }))),
         "getSession" | "closeSession" | "executeInSession" | "simulateInSession" => {
@@ -81,14 +74,14 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
             let reply = api.post("/v1/sessions", opened.to_string()).await;
             assert_eq!(reply.status, 200, "{}", reply.text());
             let calls = json!({ "calls": [{ "id": "1", "tool": "files__read" }] });
-            ask("bot", &name, Some(calls).filter(|_| name.ends_with("InSession")))
+            ask("bot", name, Some(calls).filter(|_| name.ends_with("InSession")))
         }
-        "getTimeline" => ask("ben", &api.held(&name).await.call, None),
+        "getTimeline" => ask("ben", &api.held(name).await.call, None),
         "getApproval" | "decideApproval" | "editApproval" | "withdrawApproval" => {
-            let held = api.held(&name).await;
-            ask("ben", &held.approval, deed(&name, &held))
+            let held = api.held(name).await;
+            ask("ben", &held.approval, deed(name, &held))
         }
-        "decideBulk" => ask("ben", "", deed(&name, &api.held(&name).await)),
+        "decideBulk" => ask("ben", "", deed(name, &api.held(name).await)),
         "createDirective" => ask("ben", "", Some(arrangement(&freeze()))),
         "getDirective" | "actOnDirective" => {
             let entry = api.arrange("ben", freeze()).await;
@@ -96,18 +89,18 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
             let body = Some(end).filter(|_| name == "actOnDirective");
             ask("ben", entry["directive_id"].as_str().unwrap(), body)
         }
-        "getRecord" => ask("ben", &api.unknown(&name).await, None),
+        "getRecord" => ask("ben", &api.unknown(name).await, None),
         "resolveRecord" => {
             let body = json!({ "outcome": "happened", "evidence": "seen in the folder" });
-            ask("ben", &api.unknown(&name).await, Some(body))
+            ask("ben", &api.unknown(name).await, Some(body))
         }
         "rearmRecord" => {
             let body = json!({ "evidence": "it was never seen" });
-            ask("ben", &api.unknown(&name).await, Some(body))
+            ask("ben", &api.unknown(name).await, Some(body))
         }
         "reload" => ask("ben", "", Some(json!({}))),
         "getDecision" => {
-            api.held(&name).await;
+            api.held(name).await;
             let list = api.get_as("ben", "/v1/decisions").await.json();
             ask("ben", list["decisions"][0]["decision_id"].as_str().unwrap(), None)
         }
@@ -161,7 +154,7 @@ async fn every_operation_answers_its_own_tenant() {
     let api = api().await;
     for route in table::all() {
         let ask = ask(&api, route).await;
-        let operation = id(&ask.route);
+        let operation = ask.route.id;
         let token = format!("Bearer {}", api.world.people.token(ask.who));
         let reply = ask.send(&api, Some(&token)).await;
         if operation == "reload" {
@@ -179,7 +172,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
     let before = api.state().await;
     let mut checked = 0_u32;
     for route in closed() {
-        let operation = id(&route);
+        let operation = route.id;
         let (id, body) = (record_id().to_string(), Some(json!({})));
         let ask = Ask { route, who: "bot", id, body };
         for token in [None, Some("Bearer forged"), Some("acme"), Some("Basic acme"), Some("")] {
@@ -201,7 +194,7 @@ async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
     let api = api().await;
     let open: Vec<Route> = table::all().into_iter().filter(|route| route.is_open).collect();
     assert_eq!(
-        open.iter().map(id).collect::<Vec<_>>(),
+        open.iter().map(|route| route.id).collect::<Vec<_>>(),
         ["protectedResource", "describe", "showError", "about"]
     );
     let token = format!("Bearer {}", api.world.people.token("bot"));
@@ -225,8 +218,8 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
         let who = if ask.who == "bot" { "bot@globex" } else { "zoe@globex" };
         let token = format!("Bearer {}", api.world.people.token(who));
         let reply = ask.send(&api, Some(&token)).await;
-        let operation = id(&ask.route);
-        match operation.as_str() {
+        let operation = ask.route.id;
+        match operation {
             "listTools" => assert_eq!(reply.json(), json!({ "tools": [] })),
             "listApprovals" => assert_eq!(reply.json(), json!({ "approvals": [] })),
             "readInbox" => assert_eq!(reply.json()["approvals"], json!([])),
@@ -302,7 +295,7 @@ async fn the_caller_is_verified_before_anything_else_is_read() {
 async fn an_id_that_is_malformed_unknown_or_anothers_answers_byte_for_byte_the_same() {
     let api = api().await;
     let names = ["getCall", "followCall", "getTimeline", "getDirective", "getRecord"];
-    for route in table::all().into_iter().filter(|route| names.contains(&id(route).as_str())) {
+    for route in table::all().into_iter().filter(|route| names.contains(&route.id)) {
         let token = format!("Bearer {}", api.world.people.token("zoe@globex"));
         let path = route.path;
         let anothers = ask(&api, route).await.send(&api, Some(&token)).await;
