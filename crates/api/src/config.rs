@@ -25,7 +25,7 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     /// The largest body.
     pub body_bytes_max: usize,
-    /// How long the head of a request may take, and how long a connection may be idle, in milliseconds.
+    /// How long a TLS handshake or the head of a request may take, and how long a connection may be idle, in milliseconds.
     pub header_timeout_ms: u64,
     /// How long a body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
     pub request_timeout_ms: u64,
@@ -38,8 +38,6 @@ pub struct ServerConfig {
     pub connection_ms_max: u64,
     /// How long a peer may leave a write blocked, in milliseconds, before its connection is closed.
     pub write_timeout_ms: u64,
-    /// The most unfinished TLS handshakes of one address (of IPv6: one /64); any further connection is closed.
-    pub handshakes_per_address_max: u32,
     /// Event streams of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a
     /// quarter of them at most (but at least four), one tenant three quarters.
     pub streams_max: usize,
@@ -74,7 +72,6 @@ impl Default for ServerConfig {
             connections_per_address_max: 256,
             connection_ms_max: 3_600_000,
             write_timeout_ms: 30_000,
-            handshakes_per_address_max: 64,
             streams_max: 256,
             heartbeat_ms: 15_000,
             stream_ms_max: 3_600_000,

@@ -1,7 +1,7 @@
-//! Counts the connections, or the unfinished handshakes, of one listener: in total and per address.
+//! Counts the connections of one listener: in total and per address.
 //!
 //! Owns the counts. Opens and closes nothing. Invariant: one address never takes the places of the others; a place is released when its
-//! connection or handshake ends, for whatever reason.
+//! connection ends, for whatever reason.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -19,41 +19,26 @@ const NETWORK_OF_ONE: u128 = u128::MAX << 64;
 /// How often the log reports refused connections.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// What is in progress, by address. It never has more entries than there are connections.
+/// The open connections of one listener.
 #[derive(Debug)]
-pub(crate) struct PerAddress {
-    each_max: usize,
-    under_way: Mutex<Counts<IpAddr>>,
+pub(crate) struct Connections {
+    max: usize,
+    per_address_max: usize,
+    /// By address. It never has more entries than there are connections.
+    open: Mutex<Counts<IpAddr>>,
+    told: Mutex<Option<Instant>>,
 }
 
-/// The place of one connection or handshake.
+/// The place of one connection.
 #[derive(Debug)]
 pub(crate) struct Place {
-    all: Arc<PerAddress>,
+    all: Arc<Connections>,
     from: IpAddr,
-}
-
-impl PerAddress {
-    pub(crate) fn new(each_max: u32) -> Arc<Self> {
-        let each_max = usize::try_from(each_max).unwrap_or(usize::MAX);
-        Arc::new(Self { each_max, under_way: Mutex::default() })
-    }
-
-    /// A place for one more; `None` where the address already has its share.
-    pub(crate) fn begin(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let from = one(address);
-        let mut under_way = self.under_way.lock();
-        if under_way.of(&from) >= self.each_max {
-            return None;
-        }
-        under_way.add(&from);
-        Some(Place { all: Arc::clone(self), from })
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.all.under_way.lock().remove(&self.from);
+        self.all.open.lock().remove(&self.from);
     }
 }
 
@@ -65,33 +50,30 @@ pub(crate) fn one(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The open connections of one listener.
-#[derive(Debug)]
-pub(crate) struct Connections {
-    max: usize,
-    by_address: Arc<PerAddress>,
-    told: Mutex<Option<Instant>>,
-}
-
 impl Connections {
     /// With these limits: in total, and per address.
-    pub(crate) fn new(max: u32, per_address_max: u32) -> Self {
-        let max = usize::try_from(max).unwrap_or(usize::MAX);
-        Self { max, by_address: PerAddress::new(per_address_max), told: Mutex::new(None) }
+    pub(crate) fn new(max: u32, per_address_max: u32) -> Arc<Self> {
+        let [max, per_address_max] =
+            [max, per_address_max].map(|max| usize::try_from(max).unwrap_or(usize::MAX));
+        Arc::new(Self { max, per_address_max, open: Mutex::default(), told: Mutex::new(None) })
     }
 
     /// Counts one more connection; `None` where its address already has its share.
-    pub(crate) fn open(&self, address: IpAddr) -> Option<Place> {
-        let place = self.by_address.begin(address);
-        if place.is_none() {
+    pub(crate) fn open(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let from = one(address);
+        let mut open = self.open.lock();
+        if open.of(&from) >= self.per_address_max {
+            drop(open);
             self.tell(address);
+            return None;
         }
-        place
+        open.add(&from);
+        Some(Place { all: Arc::clone(self), from })
     }
 
     /// Whether there is no place for one more.
     pub(crate) fn are_full(&self) -> bool {
-        self.by_address.under_way.lock().all() >= self.max
+        self.open.lock().all() >= self.max
     }
 
     fn tell(&self, address: IpAddr) {
@@ -109,7 +91,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
-    use super::{Connections, PerAddress};
+    use super::Connections;
 
     #[tokio::test]
     async fn one_address_has_its_share_and_all_together_are_counted() {
@@ -124,10 +106,10 @@ mod tests {
         drop((second, other));
     }
 
-    #[test]
-    fn an_address_has_so_many_places_and_takes_none_of_anothers() {
-        let all = PerAddress::new(2);
-        let at = |text: &str| all.begin(text.parse().unwrap());
+    #[tokio::test]
+    async fn an_address_has_so_many_places_and_takes_none_of_anothers() {
+        let all = Connections::new(9, 2);
+        let at = |text: &str| all.open(text.parse().unwrap());
         let (first, second) = (at("192.0.2.1").unwrap(), at("::ffff:192.0.2.1").unwrap());
         assert!(at("192.0.2.1").is_none(), "the same address in another form is the same");
         let other = at("192.0.2.2").unwrap();
@@ -135,14 +117,14 @@ mod tests {
         let third = at("192.0.2.1").unwrap();
         assert!(at("192.0.2.1").is_none());
         drop((second, third, other));
-        assert!(all.under_way.lock().is_empty(), "nobody is remembered");
+        assert!(all.open.lock().is_empty(), "nobody is remembered");
     }
 
-    #[test]
-    fn a_network_of_ipv6_is_one_peer() {
-        let all = PerAddress::new(1);
-        let _place = all.begin("2001:db8:1:2::1".parse().unwrap()).unwrap();
-        assert!(all.begin("2001:db8:1:2:ffff::9".parse().unwrap()).is_none());
-        assert!(all.begin("2001:db8:1:3::1".parse().unwrap()).is_some());
+    #[tokio::test]
+    async fn a_network_of_ipv6_is_one_peer() {
+        let all = Connections::new(9, 1);
+        let _place = all.open("2001:db8:1:2::1".parse().unwrap()).unwrap();
+        assert!(all.open("2001:db8:1:2:ffff::9".parse().unwrap()).is_none());
+        assert!(all.open("2001:db8:1:3::1".parse().unwrap()).is_some());
     }
 }

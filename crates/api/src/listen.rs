@@ -30,7 +30,7 @@ use crate::{
     admin,
     backups::Backups,
     config::{ConfigError, ServerConfig},
-    connections::{self, Connections, PerAddress},
+    connections::{self, Connections},
     guard::Guard,
     paced::Paced,
     request::Peer,
@@ -192,7 +192,6 @@ impl Bound {
             listener: main,
             manner: manner.clone(),
             tls: tls.clone(),
-            handshaking: PerAddress::new(config.handshakes_per_address_max),
             connections: Arc::clone(&api.connections),
             slots: Arc::clone(&slots),
             phase: watching.clone(),
@@ -203,8 +202,7 @@ impl Bound {
             listener: admin,
             manner,
             tls: None,
-            handshaking: PerAddress::new(0),
-            connections: Arc::new(Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX)),
+            connections: Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX),
             slots: admin_slots,
             phase: watching,
             until: Phase::Closed,
@@ -274,7 +272,6 @@ struct Accepting {
     router: Router,
     manner: Manner,
     tls: Option<Arc<TlsListener>>,
-    handshaking: Arc<PerAddress>,
     connections: Arc<Connections>,
     slots: Arc<Semaphore>,
     phase: watch::Receiver<Phase>,
@@ -338,20 +335,13 @@ impl Accepting {
             (reached(self.phase.clone(), self.until), reached(self.phase.clone(), Phase::Closed));
         let (manner, router) = (self.manner.clone(), self.router.clone());
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
-        let handshaking = Arc::clone(&self.handshaking);
         let from = Peer(connections::one(peer.ip()));
         async move {
             let Some(acceptor) = acceptor else {
                 let shown = Shown { router, certificate: None, from };
                 return exchange(&manner, stream, shown, over, cut).await;
             };
-            let Some(place) = handshaking.begin(peer.ip()) else {
-                tracing::debug!("too many handshakes of one address are under way");
-                return;
-            };
-            let shaken = tokio::time::timeout(manner.head, acceptor.accept(stream)).await;
-            drop(place);
-            match shaken {
+            match tokio::time::timeout(manner.head, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let shown = Shown { router, certificate: shown_by(&stream), from };
                     exchange(&manner, stream, shown, over, cut).await;

@@ -75,7 +75,7 @@ impl ApiState {
         let requests_max = usize::try_from(config.connections_max).unwrap_or(usize::MAX);
         let streams = Arc::new(Streams::new(config.streams_max, requests_max));
         let (all, of_one) = (config.connections_max, config.connections_per_address_max);
-        let connections = Arc::new(Connections::new(all, of_one));
+        let connections = Connections::new(all, of_one);
         Self(Arc::new(Shared { engine, config, streams, connections, phase }))
     }
 

@@ -319,9 +319,6 @@ pub(crate) struct LimitsFile {
     pub(crate) connection_ms_max: Bounded<1_000, 86_400_000>,
     /// How long a caller may read nothing of what it is sent before its connection is closed, in milliseconds.
     pub(crate) write_timeout_ms: Bounded<1_000, 600_000>,
-    /// TLS handshakes that one client address (for IPv6: one /64) may have in progress; further connections are closed. Callers behind one
-    /// NAT address or load balancer count together.
-    pub(crate) handshakes_per_address_max: Bounded<1, 65_536>,
     /// How long a request head or a TLS handshake may take, and how long a connection may be idle, in milliseconds.
     pub(crate) header_timeout_ms: Bounded<1_000, 600_000>,
     /// How long a request body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
@@ -361,7 +358,6 @@ impl Default for LimitsFile {
             connections_per_address_max: Bounded(256),
             connection_ms_max: Bounded(3_600_000),
             write_timeout_ms: Bounded(30_000),
-            handshakes_per_address_max: Bounded(64),
             header_timeout_ms: Bounded(10_000),
             request_timeout_ms: Bounded(30_000),
             streams_max: Bounded(256),

@@ -400,8 +400,6 @@ impl Reading<'_> {
                 .unwrap_or(u32::MAX),
             connection_ms_max: file.limits.connection_ms_max.0,
             write_timeout_ms: file.limits.write_timeout_ms.0,
-            handshakes_per_address_max: u32::try_from(file.limits.handshakes_per_address_max.0)
-                .unwrap_or(u32::MAX),
             header_timeout_ms: file.limits.header_timeout_ms.0,
             request_timeout_ms: file.limits.request_timeout_ms.0,
             streams_max: narrow(file.limits.streams_max.0),

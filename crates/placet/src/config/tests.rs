@@ -255,21 +255,21 @@ fn the_limits_of_the_api_are_the_files_and_its_defaults_are_the_listeners_own() 
     let own = placet_api::config::ServerConfig::default();
     assert_eq!(
         (
-            defaults.handshakes_per_address_max,
+            defaults.connections_per_address_max,
             defaults.header_timeout_ms,
             defaults.request_timeout_ms
         ),
-        (own.handshakes_per_address_max, own.header_timeout_ms, own.request_timeout_ms)
+        (own.connections_per_address_max, own.header_timeout_ms, own.request_timeout_ms)
     );
     assert_eq!(
         (defaults.streams_max, defaults.heartbeat_ms, defaults.stream_ms_max),
         (own.streams_max, own.heartbeat_ms, own.stream_ms_max)
     );
-    let limits = "limits: { handshakes_per_address_max: 500, header_timeout_ms: 5000, request_timeout_ms: 6000, streams_max: 7, \
+    let limits = "limits: { connections_per_address_max: 500, header_timeout_ms: 5000, request_timeout_ms: 6000, streams_max: 7, \
                   heartbeat_ms: 8000, stream_ms_max: 90000 }";
     let server = load(limits).unwrap().server;
     assert_eq!(
-        (server.handshakes_per_address_max, server.header_timeout_ms, server.request_timeout_ms),
+        (server.connections_per_address_max, server.header_timeout_ms, server.request_timeout_ms),
         (500, 5_000, 6_000)
     );
     assert_eq!((server.streams_max, server.heartbeat_ms, server.stream_ms_max), (7, 8_000, 90_000));
@@ -278,7 +278,7 @@ fn the_limits_of_the_api_are_the_files_and_its_defaults_are_the_listeners_own() 
 #[test]
 fn a_limit_of_the_api_out_of_its_bounds_is_an_error_with_its_line() {
     for (key, value, bounds) in [
-        ("handshakes_per_address_max", 0, "1 and 65536"),
+        ("connections_per_address_max", 0, "1 and 65536"),
         ("header_timeout_ms", 999, "1000 and 600000"),
         ("request_timeout_ms", 3_600_001, "1000 and 3600000"),
         ("streams_max", 65_537, "1 and 65536"),
