@@ -269,8 +269,8 @@ impl Bridge {
         let Ok(request) = request else { return false };
         let Ok(response) = client.stream(request).await else { return true };
         let Ok(mut events) = Events::of(response) else { return false };
-        while let Ok(Some(event)) = events.next().await {
-            self.tell(event.data).await;
+        while let Ok(Some(data)) = events.next().await {
+            self.tell(data).await;
         }
         true
     }
@@ -281,11 +281,11 @@ impl Bridge {
         let response = match Events::of(response) {
             Err(response) => response,
             Ok(mut events) => {
-                while let Some(event) = events.next().await.map_err(Problem::broken)? {
-                    if is_answer(&event.data, id) {
-                        return Ok(event.data);
+                while let Some(data) = events.next().await.map_err(Problem::broken)? {
+                    if is_answer(&data, id) {
+                        return Ok(data);
                     }
-                    self.tell(event.data).await;
+                    self.tell(data).await;
                 }
                 return Err(Problem::broken("its stream ended"));
             }
