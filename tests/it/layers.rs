@@ -143,6 +143,7 @@ const PURE_MAY_USE: &[&str] = &[
     "jsonschema",
     "miette",
     "parking_lot",
+    "percent-encoding",
     "regex",
     "ryu-js",
     "schemars",

@@ -1,4 +1,4 @@
-//! Text of others in a form that people can judge.
+//! Text of others in a form that people can judge, and percent-decoding.
 //!
 //! Owns which characters a reader does not see, or does not see as what they are, and how they are escaped. Invariant: what [`visible`]
 //! returns is one line that reads in the order in which it is stored, and every character of it is drawn.
@@ -7,6 +7,7 @@ use icu_properties::{
     CodePointMapData, CodePointSetData,
     props::{DefaultIgnorableCodePoint, GeneralCategory},
 };
+use percent_encoding::percent_decode_str;
 
 /// Symbols that are drawn as nothing although no property of Unicode says so: they are blank by their names alone.
 const BLANK: [char; 4] = ['\u{2800}', '\u{13441}', '\u{13442}', '\u{1d159}'];
@@ -70,13 +71,34 @@ pub fn visible_json(json: &str) -> String {
     shown
 }
 
+/// Percent-decoded text; `None` where an escape is malformed, or the bytes are no UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let is_escape = |rest: &str| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let is_sound = text.split('%').skip(1).all(is_escape);
+    let decoded = percent_decode_str(text).decode_utf8().ok()?;
+    is_sound.then(|| decoded.into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use serde_json::{Value, json};
 
-    use super::{drawn, is_hidden, visible, visible_json};
+    use super::{drawn, is_hidden, percent_decoded, visible, visible_json};
+
+    #[test]
+    fn a_malformed_escape_is_not_decoded() {
+        for (text, decoded) in [("", ""), ("a+b", "a+b"), ("%41%c3%Bc", "Aü"), ("%2541", "%41")] {
+            assert_eq!(percent_decoded(text).as_deref(), Some(decoded));
+        }
+        for text in ["%", "%4", "%zz", "%+1", "%%41", "a%4ü", "%ff"] {
+            assert_eq!(percent_decoded(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn what_is_drawn_as_nothing_or_steers_is_escaped() {

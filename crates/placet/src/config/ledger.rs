@@ -4,11 +4,11 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use placet_engine::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_ledger::proof::note::NoteName;
 use placet_store::postgres::{DatabaseUrl, PostgresConfig};
@@ -201,18 +201,9 @@ impl LedgerPlan {
         if user.contains(':') {
             return Err("it has a password already; write it in `ledger.password` only".to_owned());
         }
-        let mut made = format!("{scheme}://{user}:");
-        for byte in password.expose_secret().trim_end_matches(['\r', '\n']).bytes() {
-            if byte.is_ascii_alphanumeric() {
-                made.push(char::from(byte));
-            } else {
-                // Writing to a string cannot fail.
-                write!(made, "%{byte:02X}").unwrap_or_default();
-            }
-        }
-        made.push('@');
-        made.push_str(hosts);
-        Ok(SecretString::from(made))
+        let password = password.expose_secret().trim_end_matches(['\r', '\n']);
+        let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
+        Ok(SecretString::from(format!("{scheme}://{user}:{password}@{hosts}")))
     }
 
     /// The interval between checkpoints.

@@ -5,6 +5,7 @@
 use std::{fmt, path::Path};
 
 use placet_telemetry::export::{OtlpConfig, OtlpProtocol};
+use placet_types::text::percent_decoded;
 use secrecy::SecretString;
 use url::Url;
 
@@ -74,26 +75,10 @@ fn pairs(variable: &str, text: &str) -> Result<Vec<(String, String)>, FileProble
         .map(|pair| {
             let (name, value) = pair.split_once('=').ok_or_else(wrong)?;
             let name = name.trim();
-            let value = decoded(value.trim()).ok_or_else(wrong)?;
+            let value = percent_decoded(value.trim()).ok_or_else(wrong)?;
             if name.is_empty() { Err(wrong()) } else { Ok((name.to_owned(), value)) }
         })
         .collect()
-}
-
-/// Percent-decoding; `None` where it is malformed.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digits = [rest.next()?, rest.next()?];
-            let [decoded] = <[u8; 1]>::try_from(hex::decode(digits).ok()?).ok()?;
-            bytes.push(decoded);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// What is wrong with a variable; never its value.

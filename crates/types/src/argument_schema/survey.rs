@@ -11,7 +11,10 @@ use std::collections::{BTreeSet, VecDeque};
 use serde_json::{Map, Value};
 
 use super::SchemaError;
-use crate::json::{clip, token};
+use crate::{
+    json::{clip, token},
+    text::percent_decoded,
+};
 
 /// Nesting of schemas, not of JSON: compiling recurses several frames for each.
 const NESTING_MAX: usize = 24;
@@ -160,19 +163,7 @@ pub(super) fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> 
 
 /// The fragment of a reference, as a pointer.
 fn place_of(reference: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = reference.split_once('#').map_or("", |(_, fragment)| fragment).as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte == b'%' {
-            let (digits, after) = rest.split_at_checked(2)?;
-            bytes.extend(hex::decode(digits).ok()?);
-            rest = after;
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
+    percent_decoded(reference.split_once('#').map_or("", |(_, fragment)| fragment))
 }
 
 fn too_many(what: &str, max: usize) -> SchemaError {
