@@ -151,17 +151,6 @@ fn check_size(bytes: usize, limits: &JsonLimits) -> Result<(), JsonError> {
     Err(JsonError::new(JsonFault::Limit, problem))
 }
 
-/// Reads a typed document strictly.
-///
-/// # Errors
-/// As [`parse_strict`], and if the value is not of the expected form.
-pub fn from_slice_strict<T: DeserializeOwned>(
-    bytes: &[u8],
-    limits: &JsonLimits,
-) -> Result<T, JsonError> {
-    from_value_strict(parse_strict(bytes, limits)?)
-}
-
 /// Reads a typed document from a strict value.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 use placet_policy::permit::Permit;
-use placet_types::json::{JsonLimits, from_slice_strict};
+use placet_types::json::{JsonLimits, from_value_strict, parse_strict};
 
 fn forge(text: &[u8], limits: &JsonLimits) -> Option<Permit> {
-    from_slice_strict(text, limits).ok()
+    from_value_strict(parse_strict(text, limits).ok()?).ok()
 }

@@ -12,7 +12,7 @@ struct Envelope {
 }
 
 fn typed(text: &str) -> Result<Envelope, JsonError> {
-    from_slice_strict(text.as_bytes(), &JsonLimits::default())
+    parse_strict(text.as_bytes(), &JsonLimits::default()).and_then(from_value_strict)
 }
 
 #[test]
