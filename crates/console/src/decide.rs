@@ -44,13 +44,7 @@ pub(super) async fn decide(
     };
     let request = DecisionRequest { decision: choice, reason, digest };
     match app.api.engine.approvals().decide(&visitor.caller, &id, request).await {
-        Ok(_) => {
-            let done = match choice {
-                VoteChoice::Approve => "approve",
-                VoteChoice::Deny => "deny",
-            };
-            Ok(Redirect::to(&format!("/approvals/{id}?done={done}")).into_response())
-        }
+        Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done={choice}")).into_response()),
         Err(refusal) => undecided(&app, &visitor, &id, digest, &written, refusal.into()).await,
     }
 }

@@ -12,10 +12,7 @@ use cedar_policy::{Entities, Entity, EntityAttrEvaluationError, EntityUid, Restr
 use parking_lot::Mutex;
 use placet_types::{
     approval::ApproverGroup,
-    contract::{
-        Capability, Contract,
-        file::{DataClass, TenantsFile},
-    },
+    contract::{Capability, Contract, file::TenantsFile},
     directory::Directory,
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
     principal::{Principal, PrincipalChain, PrincipalKind},
@@ -69,7 +66,7 @@ impl ToolEntities {
     ) -> EntityResult<Self> {
         let adapter_uid = vocabulary::uid(&names.adapter, contract.adapter.as_str());
         let environment = vocabulary::uid(&names.environment, contract.environment.as_str());
-        let data_class = vocabulary::uid(&names.data_class, data_class(contract.data_class));
+        let data_class = vocabulary::uid(&names.data_class, contract.data_class.as_str());
         let (all_tenants, tenants) = match &contract.tenants {
             TenantsFile::All(_) => (true, vec![]),
             TenantsFile::Only(tenants) => {
@@ -107,15 +104,6 @@ impl ToolEntities {
             HashSet::from([names.action_uid("lower_mode")]),
         );
         Ok(Self { tool, adapter, call, lower })
-    }
-}
-
-fn data_class(class: DataClass) -> &'static str {
-    match class {
-        DataClass::Public => "public",
-        DataClass::Internal => "internal",
-        DataClass::Confidential => "confidential",
-        DataClass::Regulated => "regulated",
     }
 }
 

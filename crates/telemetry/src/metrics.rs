@@ -21,7 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::trace::{Stage, status_name};
+use crate::trace::Stage;
 
 mod registration;
 
@@ -159,7 +159,7 @@ impl Metrics {
         let adapter = capability.map_or(UNRESOLVED, |id| id.adapter().as_str());
         let capability = capability.map_or(UNRESOLVED, |id| id.capability().as_str());
         let code = code.map_or("none", ErrorCode::as_str);
-        self.inner.calls.of([adapter, capability, status_name(status), code]).inc();
+        self.inner.calls.of([adapter, capability, status.as_str(), code]).inc();
         self.inner.call_seconds.of([adapter]).observe(took.as_secs_f64());
     }
 

@@ -220,7 +220,7 @@ pub fn record_approval(span: &Span, approval_id: &str, result: Option<&'static s
 
 /// Records how the call, or the attempt, ended.
 pub fn record_outcome(span: &Span, status: ResultStatus, code: Option<ErrorCode>) {
-    span.record(attribute::STATUS, status_name(status));
+    span.record(attribute::STATUS, status.as_str());
     if let Some(code) = code {
         span.record(attribute::ERROR_CODE, code.as_str());
         span.record(attribute::OTEL_STATUS, "error");
@@ -246,17 +246,6 @@ pub fn traceparent_of(span: &Span) -> Option<String> {
 pub fn tracestate_of(span: &Span) -> Option<String> {
     let header = span_context(span).trace_state().header();
     (!header.is_empty()).then_some(header)
-}
-
-/// How a status is spelt in spans and metrics; the same as on the wire.
-pub const fn status_name(status: ResultStatus) -> &'static str {
-    match status {
-        ResultStatus::Succeeded => "succeeded",
-        ResultStatus::Failed => "failed",
-        ResultStatus::Refused => "refused",
-        ResultStatus::Pending => "pending",
-        ResultStatus::Unknown => "unknown",
-    }
 }
 
 fn span_context(span: &Span) -> SpanContext {

@@ -301,14 +301,15 @@ pub struct HoldReason {
     pub asks: BTreeSet<TenantId>,
 }
 
-/// An approver's decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum VoteChoice {
-    /// The approver agrees.
-    Approve,
-    /// The approver denies. Enough denials (`deny_threshold` of the requirement) end the approval.
-    Deny,
+crate::named_enum! {
+    /// An approver's decision.
+    #[derive(JsonSchema)]
+    pub enum VoteChoice {
+        /// The approver agrees.
+        Approve = "approve",
+        /// The approver denies. Enough denials (`deny_threshold` of the requirement) end the approval.
+        Deny = "deny",
+    }
 }
 
 /// One person's decision on one approval.

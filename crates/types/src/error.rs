@@ -24,20 +24,13 @@ pub enum Execution {
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident = $text:literal, $status:literal, $retryable:literal, $hint:literal;)*) => {
-        /// Why a call was refused or failed. Each has a page in `docs/src/errors/`.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-        #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-        pub enum ErrorCode { $($(#[$doc])* $variant,)* }
+        crate::named_enum! {
+            /// Why a call was refused or failed. Each has a page in `docs/src/errors/`.
+            #[derive(JsonSchema)]
+            pub enum ErrorCode { $($(#[$doc])* $variant = $text,)* }
+        }
 
         impl ErrorCode {
-            /// Every code there is.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The code on the wire.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-
             /// The HTTP status that goes with the code (RFC 9110).
             pub const fn http_status(self) -> u16 {
                 match self { $(Self::$variant => $status,)* }
@@ -129,12 +122,6 @@ impl ErrorCode {
     /// Whether it means that a call has no credential that its target accepts, no matter who can fix that.
     pub const fn lacks_credential(self) -> bool {
         matches!(self, Self::CredentialRefused | Self::CredentialMisconfigured)
-    }
-}
-
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -14,7 +14,7 @@ async fn reply(failure: Failure) -> Reply {
 #[tokio::test]
 async fn every_code_has_its_own_status_page_and_hint() {
     for code in ErrorCode::ALL {
-        let reply = reply(Failure::new(Refusal::new(*code, "in words"))).await;
+        let reply = reply(Failure::new(Refusal::new(code, "in words"))).await;
         assert_eq!(reply.status.as_u16(), code.http_status(), "{code}");
         assert_eq!(reply.code(), code.as_str());
         let document = reply.json();

@@ -24,7 +24,7 @@ use placet_types::{
 
 use self::pattern::Rule;
 use super::{
-    approvals::{agreed, show, words},
+    approvals::{agreed, show},
     times,
 };
 use crate::{
@@ -337,7 +337,7 @@ async fn decide(client: &Client, args: &Decide, choice: VoteChoice) -> Outcome {
         None => {
             let entry = read(client, &args.id).await?;
             output::note(view::text(&entry));
-            agreed(words::verb(choice), &format!("placet directives show {}", args.id))?;
+            agreed(choice.as_str(), &format!("placet directives show {}", args.id))?;
             entry.digest
         }
     };

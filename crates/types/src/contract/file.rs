@@ -122,19 +122,20 @@ impl TenantsFile {
     }
 }
 
-/// The sensitivity of the data behind an adapter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum DataClass {
-    /// Anyone may see it.
-    Public,
-    /// Not for people outside the organization.
-    #[default]
-    Internal,
-    /// Only for people who need it.
-    Confidential,
-    /// Subject to laws or regulators.
-    Regulated,
+crate::named_enum! {
+    /// The sensitivity of the data behind an adapter.
+    #[derive(Default, JsonSchema)]
+    pub enum DataClass {
+        /// Anyone may see it.
+        Public = "public",
+        /// Not for people outside the organization.
+        #[default]
+        Internal = "internal",
+        /// Only for people who need it.
+        Confidential = "confidential",
+        /// Subject to laws or regulators.
+        Regulated = "regulated",
+    }
 }
 
 /// How an adapter is reached.

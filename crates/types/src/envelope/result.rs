@@ -21,21 +21,22 @@ pub enum ResultVersion {
     V1,
 }
 
-/// The status of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ResultStatus {
-    /// The call was executed. `output` is the adapter's answer.
-    Succeeded,
-    /// The call was executed and failed, as the adapter reports; or it was not executed because the tool no longer matches its contract
-    /// (TM-14).
-    Failed,
-    /// The call was not executed. `error` says why.
-    Refused,
-    /// The call has not ended. `error` says whether it waits for approval (`APPROVAL_PENDING`) or is being executed (`IN_PROGRESS`).
-    Pending,
-    /// It is not known whether the effect happened.
-    Unknown,
+crate::named_enum! {
+    /// The status of a call.
+    #[derive(JsonSchema)]
+    pub enum ResultStatus {
+        /// The call was executed. `output` is the adapter's answer.
+        Succeeded = "succeeded",
+        /// The call was executed and failed, as the adapter reports; or it was not executed because the tool no longer matches its contract
+        /// (TM-14).
+        Failed = "failed",
+        /// The call was not executed. `error` says why.
+        Refused = "refused",
+        /// The call has not ended. `error` says whether it waits for approval (`APPROVAL_PENDING`) or is being executed (`IN_PROGRESS`).
+        Pending = "pending",
+        /// It is not known whether the effect happened.
+        Unknown = "unknown",
+    }
 }
 
 /// The state and result of one call (TM-03), in the same form on every interface.

@@ -37,7 +37,7 @@ pub(super) async fn run(client: &Client, args: &Decide, choice: VoteChoice) -> O
         None => {
             let detail = show::read(client, &args.id).await?;
             output::note(show::shown(&detail));
-            agreed(words::verb(choice), &format!("placet approvals show {}", args.id))?;
+            agreed(choice.as_str(), &format!("placet approvals show {}", args.id))?;
             detail.approval.digest
         }
     };

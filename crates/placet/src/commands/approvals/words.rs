@@ -54,14 +54,6 @@ pub(in crate::commands) const fn choice(choice: VoteChoice) -> &'static str {
     }
 }
 
-/// The command that makes this choice.
-pub(in crate::commands) const fn verb(choice: VoteChoice) -> &'static str {
-    match choice {
-        VoteChoice::Approve => "approve",
-        VoteChoice::Deny => "deny",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{request, state};

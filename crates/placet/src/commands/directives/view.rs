@@ -8,8 +8,8 @@ use placet_types::{
     text::visible,
 };
 
-use super::{times, words};
-use crate::commands::approvals::quotation;
+use super::times;
+use crate::commands::approvals::{quotation, words};
 
 /// The columns of a list.
 pub(super) const HEADER: [&str; 7] = ["directive", "kind", "state", "by", "what", "from", "ends"];
