@@ -354,6 +354,7 @@ pub(crate) fn config(changes: Value) -> NotifyConfig {
         "void",
         "finished",
         "break_glass",
+        "freeze",
         "grant",
         "credential_refused",
     ];
