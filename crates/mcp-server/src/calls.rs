@@ -42,12 +42,12 @@ use crate::{
     elicitation::{self, ApprovalPages},
     meta::CallMeta,
     requests::OpenRequest,
-    resources,
     results::{self, Of, result_of},
     runs::{self, Origin, Placed},
     shared::{Asking, Shared},
     tasks,
     tools::AWAIT,
+    uris,
 };
 
 /// How often a client with a progress token is told that its call is still awaited, unless the tool's server reports progress.
@@ -319,7 +319,7 @@ async fn follow(
             if answer.is_final() {
                 shared.held.forget_call(call);
             }
-            result_of(&resources::renamed(answer, shared, asking), of)
+            result_of(&uris::renamed(answer, shared, asking), of)
         }
         Err(refusal) => Ok(results::refused(&refusal, of)),
     }

@@ -27,6 +27,7 @@ mod sessions;
 mod shared;
 mod tasks;
 mod tools;
+mod uris;
 
 pub use elicitation::ApprovalPages;
 pub use server::router;

@@ -15,8 +15,8 @@ use placet_types::{
 
 use crate::{
     features::{self, Naming, Request},
-    resources,
     shared::{Asking, Shared},
+    uris,
 };
 
 /// What is between the names of an adapter and its prompt; no adapter's name has it.
@@ -53,7 +53,7 @@ pub(crate) async fn get(
     let mut said = features::ask(request, &id, args, missing).await?;
     let mut messages: Vec<PromptMessage> = said.member("messages")?;
     for message in &mut messages {
-        resources::rename_in(&mut message.content, request.asking, &id);
+        uris::rename_in(&mut message.content, request.asking, &id);
     }
     let mut result = GetPromptResult::new(messages);
     result.description = said.member("description")?;

@@ -269,8 +269,7 @@ async fn dispatched(
         let call = Call { responder, stage: *brokered };
         return Box::pin(unsettled(context, call, record, action)).await;
     }
-    let again = action == AfterAnswer::SettleAndTryAgain;
-    let record_id = settlement.record_id();
+    let (again, record_id) = (action == AfterAnswer::SettleAndTryAgain, settlement.record_id());
     let late = late.and_then(|task| listened_to(task, &brokered, &settlement, &subject));
     let (capability, kind) = (&brokered.built.target.capability, brokered.binding.credential.kind);
     let is_over = budget_ends.saturating_duration_since(started) <= took.saturating_add(TICK);

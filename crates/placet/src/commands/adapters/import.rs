@@ -14,7 +14,7 @@ use placet_adapter_mcp::connector::Endpoint;
 use placet_types::{
     argument_schema::ArgumentSchema,
     contract::{
-        Contract, DESCRIPTION_BYTES_MAX, LiveTool,
+        Contract, LiveTool,
         credential::CredentialFile,
         feature::Feature,
         file::{
@@ -35,7 +35,7 @@ use super::{
     openapi::{self, Service},
     search_path::pass_on,
     servers::{self, Source},
-    written::{check_free, text_of, write},
+    written::{check_free, clean, text_of, write},
 };
 use crate::{
     commands::policy::UNSEEN_TOLD_MAX,
@@ -365,6 +365,42 @@ pub(crate) fn contract_of(
             .try_this("without it, `--print` shows the contract, and with it the tools"));
     }
     let mut notes = Vec::new();
+    let capabilities = capabilities_of(source, live, options, &mut notes);
+    let (transport, limits) = over_network(source, options, &mut notes);
+    let file = ContractFile {
+        contract_version: ContractVersion::V1,
+        adapter: source.name.clone(),
+        environment: options.environment.clone(),
+        description: live.server.clone().unwrap_or_default(),
+        tenants: options.tenants.clone(),
+        data_class: DataClass::Internal,
+        transport,
+        protocol_version: live.protocol_version.clone(),
+        credential: source.credential.clone(),
+        pass_tracestate: false,
+        limits,
+        error_injection: None,
+        capabilities,
+    };
+    let contract = Contract::from_file(file.clone())
+        .attempted(format!("no contract can be made of `{}`", source.name))?;
+    let unseen: Vec<String> = contract.capabilities.values().filter_map(super::unseen).collect();
+    let more = unseen.len().saturating_sub(UNSEEN_TOLD_MAX);
+    notes.extend(unseen.into_iter().take(UNSEEN_TOLD_MAX));
+    if more > 0 {
+        let more = output::counted(more, "more tool", "more tools");
+        notes.push(format!("and of {more} (`placet policy check --json` lists them)"));
+    }
+    Ok(Imported { file, notes })
+}
+
+/// The tools that can be named, each as a capability, with notes for the operator.
+fn capabilities_of(
+    source: &Source,
+    live: &Live,
+    options: &ImportOptions,
+    notes: &mut Vec<String>,
+) -> BTreeMap<CapabilityName, CapabilityFile> {
     let mut capabilities = BTreeMap::new();
     let is_remote = matches!(source.transport, TransportFile::McpHttp { .. });
     for tool in &live.tools {
@@ -399,32 +435,7 @@ pub(crate) fn contract_of(
             )),
         }
     }
-    let (transport, limits) = over_network(source, options, &mut notes);
-    let file = ContractFile {
-        contract_version: ContractVersion::V1,
-        adapter: source.name.clone(),
-        environment: options.environment.clone(),
-        description: live.server.clone().unwrap_or_default(),
-        tenants: options.tenants.clone(),
-        data_class: DataClass::Internal,
-        transport,
-        protocol_version: live.protocol_version.clone(),
-        credential: source.credential.clone(),
-        pass_tracestate: false,
-        limits,
-        error_injection: None,
-        capabilities,
-    };
-    let contract = Contract::from_file(file.clone())
-        .attempted(format!("no contract can be made of `{}`", source.name))?;
-    let unseen: Vec<String> = contract.capabilities.values().filter_map(super::unseen).collect();
-    let more = unseen.len().saturating_sub(UNSEEN_TOLD_MAX);
-    notes.extend(unseen.into_iter().take(UNSEEN_TOLD_MAX));
-    if more > 0 {
-        let more = output::counted(more, "more tool", "more tools");
-        notes.push(format!("and of {more} (`placet policy check --json` lists them)"));
-    }
-    Ok(Imported { file, notes })
+    capabilities
 }
 
 /// Transport and limits for the mode: over a network, a rate, and for a child process the statement that its connections are unconfined.
@@ -531,24 +542,6 @@ pub(crate) fn capability(
         alias: None,
     };
     Ok((name, file, remarks))
-}
-
-/// A description within the limit, without characters that hide or reorder text, and with plain spaces.
-pub(super) fn clean(text: &str) -> String {
-    let mut kept = String::new();
-    for c in text.chars() {
-        let c = match c {
-            '\n' | '\t' => c,
-            c if !is_hidden(c) => c,
-            c if c.is_whitespace() && !c.is_control() => ' ',
-            _ => continue,
-        };
-        if kept.len().saturating_add(c.len_utf8()) > DESCRIPTION_BYTES_MAX {
-            break;
-        }
-        kept.push(c);
-    }
-    kept
 }
 
 fn sources(args: &Args, names: &Names, environment: &Environment) -> Result<Vec<Source>, Failure> {

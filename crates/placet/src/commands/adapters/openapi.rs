@@ -27,8 +27,8 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::{
-    import::{ImportOptions, Imported, clean, deliver},
-    written::check_free,
+    import::{ImportOptions, Imported, deliver},
+    written::{check_free, clean},
 };
 use crate::{
     config::load::Config,

@@ -8,7 +8,10 @@ use std::{
     path::Path,
 };
 
-use placet_types::contract::file::ContractFile;
+use placet_types::{
+    contract::{DESCRIPTION_BYTES_MAX, file::ContractFile},
+    text::is_hidden,
+};
 
 use crate::{
     failure::{Attempted as _, Failure},
@@ -54,4 +57,22 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     }
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).attempted(what())?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).attempted(what())
+}
+
+/// A description within the limit, without characters that hide or reorder text, and with plain spaces.
+pub(super) fn clean(text: &str) -> String {
+    let mut kept = String::new();
+    for c in text.chars() {
+        let c = match c {
+            '\n' | '\t' => c,
+            c if !is_hidden(c) => c,
+            c if c.is_whitespace() && !c.is_control() => ' ',
+            _ => continue,
+        };
+        if kept.len().saturating_add(c.len_utf8()) > DESCRIPTION_BYTES_MAX {
+            break;
+        }
+        kept.push(c);
+    }
+    kept
 }
