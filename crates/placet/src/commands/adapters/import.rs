@@ -480,20 +480,18 @@ pub(crate) fn capability(
 ) -> Result<(CapabilityName, CapabilityFile, Vec<String>), String> {
     let name = name_of(adapter, &tool.name, options.names.get(&tool.name))?;
     let mut remarks = Vec::new();
-    let mut enabled = true;
     let description = clean(&tool.description);
-    if description != tool.description {
-        remarks.push("its description hides characters or is too long: look at it before you set `enabled: true`".to_owned());
-        enabled = false;
-    }
     // JSON escapes control characters; what is hidden in it otherwise was sent so.
     let hides = |schema: &Value| schema.to_string().chars().any(is_hidden);
-    if hides(&tool.input_schema) || tool.output_schema.as_ref().is_some_and(hides) {
-        remarks.push(
-            "its schema hides characters: look at it before you set `enabled: true`".to_owned(),
-        );
-        enabled = false;
-    }
+    let doubt = if description != tool.description {
+        Some("description hides characters or is too long")
+    } else if hides(&tool.input_schema) || tool.output_schema.as_ref().is_some_and(hides) {
+        Some("schema hides characters")
+    } else {
+        None
+    };
+    let look = |doubt| format!("its {doubt}: look at it before you set `enabled: true`");
+    remarks.extend(doubt.map(look));
     if let Err(error) = ArgumentSchema::compile(&tool.input_schema) {
         remarks.push(format!("quarantined, its schema cannot be enforced: {error}"));
     }
@@ -527,7 +525,7 @@ pub(crate) fn capability(
         not_executed: None,
         cost_cents: 0,
         result_taint: BTreeSet::new(),
-        enabled,
+        enabled: doubt.is_none(),
         pin: Some(tool.digest(adapter)),
         task_only: tool.task_only,
         server_hints: tool.annotations.clone(),
