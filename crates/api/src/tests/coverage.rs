@@ -185,7 +185,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 220);
+    assert_eq!(checked, 215);
     assert_eq!(api.state().await, before);
 }
 
