@@ -11,11 +11,14 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::harness::{
-    client::text,
-    placet::Placet,
-    setup::{Setup, plan},
-    until,
+use crate::{
+    harness::{
+        client::text,
+        placet::Placet,
+        setup::{Setup, plan},
+        until,
+    },
+    mcp_clients::open,
 };
 
 /// How long somebody waits who has done nothing wrong.
@@ -163,6 +166,44 @@ async fn long_polls_of_one_token_leave_connections_for_others() {
     let inbox = asked(&placet, "127.0.0.1", "/v1/inbox", &ben).await;
     assert!(is_served(inbox.as_ref()), "{inbox:?}");
     drop(polls);
+    until("the agent is served again", || async {
+        is_served(asked(&placet, "127.0.0.1", "/v1/tools", &agent).await.as_ref())
+    })
+    .await;
+    placet.stop().await;
+}
+
+#[tokio::test]
+async fn mcp_streams_of_one_token_leave_connections_for_others() {
+    let limits = json!({ "connections_max": 16, "connections_per_address_max": 16 });
+    let setup = Setup::new().with("limits", limits);
+    let placet = setup.start().await;
+    let agent = setup.token("agent", "dev-agent").await;
+    let ben = setup.token("user", "ben").await;
+    let client = placet.client(Some(agent.clone()));
+    let (mut streams, mut refused) = (Vec::new(), 0);
+    for _ in 0..8 {
+        let opened = open(&client).await;
+        // Refused without a session once four streams are open.
+        let session = opened.headers.get("mcp-session-id").map(|id| id.to_str().unwrap());
+        let more = format!(
+            "authorization: Bearer {agent}\r\naccept: text/event-stream\r\nmcp-session-id: {}\r\n",
+            session.unwrap_or("none")
+        );
+        let mut stream = connect(&placet, "127.0.0.1").await;
+        stream.write_all(head(&placet, "/mcp", &more).as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        timeout(PROMPTLY, stream.read_exact(&mut status)).await.unwrap().unwrap();
+        match &status {
+            b"HTTP/1.1 200" => streams.push(stream),
+            b"HTTP/1.1 503" => refused += 1,
+            _ => panic!("{}", String::from_utf8_lossy(&status)),
+        }
+    }
+    assert_eq!((streams.len(), refused), (4, 4));
+    let inbox = asked(&placet, "127.0.0.1", "/v1/inbox", &ben).await;
+    assert!(is_served(inbox.as_ref()), "{inbox:?}");
+    drop(streams);
     until("the agent is served again", || async {
         is_served(asked(&placet, "127.0.0.1", "/v1/tools", &agent).await.as_ref())
     })

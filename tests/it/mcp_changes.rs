@@ -47,6 +47,21 @@ async fn clients_of_both_kinds_of_revisions_hear_that_their_tools_changed() {
 }
 
 #[tokio::test]
+async fn the_stream_of_a_session_ends_with_its_token() {
+    let world = World::holding(100).await;
+    let token = world.setup.configured(&["token", "agent", "dev-agent", "--ttl", "5s"]).await;
+    let agent = world.placet.client(Some(token.ok().trim().to_owned()));
+    let opened = open(&agent).await;
+    let request = agent
+        .request(http::Method::GET, "/mcp")
+        .header("accept", "text/event-stream")
+        .header("mcp-session-id", &opened.headers["mcp-session-id"]);
+    // The whole answer: it comes to an end.
+    let stream = agent.send(request.body(bytes::Bytes::new()).unwrap()).await;
+    assert_eq!(stream.status, 200, "{stream:?}");
+}
+
+#[tokio::test]
 async fn a_session_has_ping_and_declares_neither_logging_nor_anything_else_that_it_lacks() {
     let world = World::holding(100).await;
     let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;

@@ -3,15 +3,24 @@
 //! Owns the order of the checks: host and origin, then the route, then the caller, then path, query and body. Invariant: a
 //! route is verified unless it says itself that it is open; a handler that panics is answered like any other fault.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use axum::{
     Router,
+    body::{Body, HttpBody},
     extract::{MatchedPath, Request, State},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
+use hyper::body::{Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use url::Url;
@@ -28,7 +37,7 @@ use crate::{
     problem::Failure,
     request::{Credentials, Peer},
     state::{ApiState, Caller},
-    streams::About,
+    streams::{About, Place},
 };
 
 /// Pages for people next to the API, which the composition root mounts. They check their callers themselves.
@@ -126,11 +135,37 @@ async fn authenticate(
     let credentials =
         Credentials { authorization: shown.authorization.or(minted.as_deref()), ..shown };
     let caller = Arc::new(api.read(verified(&api.engine, credentials)).await?);
-    // Held until the response, however long that takes: nobody occupies the connections of all others.
-    let _place = api.place(About::Request, &caller)?;
+    // Held until the response is written, however long that takes: nobody occupies the connections of all others.
+    let place = api.place(About::Request, &caller)?;
     request.extensions_mut().insert(Arc::clone(&caller));
     request.extensions_mut().insert(Caller(caller));
-    Ok(next.run(request).await)
+    Ok(next.run(request).await.map(|body| Body::new(Occupying { body, _place: place })))
+}
+
+/// The body of a response, with the place of its request until it was written: it may be a stream.
+struct Occupying {
+    body: Body,
+    _place: Place,
+}
+
+impl HttpBody for Occupying {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Limits how long a request takes.

@@ -22,7 +22,7 @@ pub enum About {
     Call,
     /// The approval service: what approvers see live.
     Approvals,
-    /// A request, until it is answered, however long it waits.
+    /// A request, until its answer is written, however long it waits and the answer lasts.
     Request,
 }
 

@@ -39,25 +39,36 @@ pub(crate) async fn tell_sessions(shared: Arc<Shared>) {
     }
 }
 
+/// Resolves when a stream of this caller has to end: the listeners close, or what it was verified by is revoked or expires.
+pub(crate) fn stream_ends(
+    shared: &Shared,
+    caller: &Arc<VerifiedCaller>,
+) -> impl Future<Output = ()> + Send + 'static + use<> {
+    let closing = shared.closing.clone().cancelled_owned();
+    let revoked = shared.engine.revoked(Arc::clone(caller));
+    let lasts = shared.engine.expires_in(caller);
+    async move {
+        tokio::select! {
+            () = closing => {}
+            _refusal = revoked => {}
+            () = sleep(lasts) => {}
+        }
+    }
+}
+
 /// Tells a stream of `subscriptions/listen` of every change, as long as it is open and what its caller was verified by counts.
 pub(crate) async fn tell_stream(
     shared: &Shared,
     caller: &Arc<VerifiedCaller>,
     stream: &SubscriptionContext,
 ) -> Result<(), ErrorData> {
-    let Ok(_place) = shared.streams.try_acquire() else {
-        return Err(ErrorData::internal_error("too many streams are open", None));
-    };
     let mut changes = shared.engine.changes();
-    let mut revoked = pin!(shared.engine.revoked(Arc::clone(caller)));
-    let mut expired = pin!(sleep(shared.engine.expires_in(caller)));
+    let mut ended = pin!(stream_ends(shared, caller));
     loop {
         tokio::select! {
             biased;
             () = stream.cancelled() => return Ok(()),
-            () = shared.closing.cancelled() => return Ok(()),
-            _refusal = &mut revoked => return Ok(()),
-            () = &mut expired => return Ok(()),
+            () = &mut ended => return Ok(()),
             changed = changes.changed() => if changed.is_err() { return Ok(()) },
         }
         sleep(GATHERED).await;

@@ -29,7 +29,6 @@ use rmcp::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
 };
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use placet_engine::engine::Engine;
@@ -55,9 +54,9 @@ use crate::{
 const REVISIONS: [ProtocolVersion; 3] =
     [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
-/// The routes `/mcp` and `/mcp/{adapter}`. Whatever mounts them verifies the caller first, checks `Host` and `Origin`, and cancels
-/// `closing` when streams, and requests that wait for people, have to end. Others are still answered: the SDK is not told, since it would
-/// then answer none.
+/// The routes `/mcp` and `/mcp/{adapter}`. Whatever mounts them verifies the caller first, checks `Host` and `Origin`, limits how many
+/// responses of one caller are open, streams among them, and cancels `closing` when streams, and requests that wait for people, have to
+/// end. Others are still answered: the SDK is not told, since it would then answer none.
 pub fn router(
     engine: Engine,
     settings: McpSettings,
@@ -69,21 +68,10 @@ pub fn router(
     config.max_request_body_bytes = settings.request_bytes_max;
     config.json_response = true;
     let sessions = Sessions::new(settings.sessions_max);
-    let streams = usize::try_from(settings.sessions_max).unwrap_or(Semaphore::MAX_PERMITS);
-    let streams = Semaphore::new(streams.min(Semaphore::MAX_PERMITS));
     let held = HeldCalls::default();
     let requests = OpenRequests::default();
-    let shared = Arc::new(Shared {
-        engine,
-        settings,
-        clock,
-        ids,
-        held,
-        sessions,
-        streams,
-        requests,
-        closing,
-    });
+    let shared =
+        Arc::new(Shared { engine, settings, clock, ids, held, sessions, requests, closing });
     // Ends with `closing`.
     drop(tokio::spawn(changes::tell_sessions(Arc::clone(&shared))));
     let mut manager = LocalSessionManager::default();
@@ -138,9 +126,9 @@ async fn check_session(
     let is_stream = request.method() == http::Method::GET;
     let mut response = next.run(request).await;
     if is_stream {
-        let closing = shared.closing.clone().cancelled_owned();
+        let ended = changes::stream_ends(&shared, &caller);
         response =
-            response.map(|body| Body::from_stream(body.into_data_stream().take_until(closing)));
+            response.map(|body| Body::from_stream(body.into_data_stream().take_until(ended)));
     }
     if let Some(opened) = response.headers().get(SESSION).and_then(|value| value.to_str().ok())
         && named.is_none()

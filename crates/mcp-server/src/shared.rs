@@ -5,7 +5,6 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Extensions, HeaderMap};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use placet_engine::engine::Engine;
@@ -34,7 +33,7 @@ pub struct McpSettings {
     pub hold: Duration,
     /// How long a tool may take where a client's run names no time, in milliseconds.
     pub tool_latency_ms_max: u64,
-    /// The most sessions at a time; as many clients without one may listen for changes.
+    /// The most sessions at a time.
     pub sessions_max: u64,
     /// The largest request, in bytes.
     pub request_bytes_max: usize,
@@ -66,8 +65,6 @@ pub(crate) struct Shared {
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) held: HeldCalls,
     pub(crate) sessions: Sessions,
-    /// Places for streams of `subscriptions/listen`.
-    pub(crate) streams: Semaphore,
     pub(crate) requests: OpenRequests,
     /// Cancelled when only calls that are being executed are still awaited.
     pub(crate) closing: CancellationToken,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -166,4 +166,21 @@ async fn streams_are_counted_and_a_dropped_one_makes_room() {
     drop(follow(&api, &held.call).await);
     let mut again = follow(&api, &held.call).await;
     assert!(frame(&mut again).await.unwrap().starts_with("event: held"));
+}
+
+#[tokio::test]
+async fn a_response_that_is_still_streamed_counts_as_a_request() {
+    let config = ServerConfig { connections_max: 16, ..ServerConfig::default() };
+    let api = TestApi::with(config).await;
+    let held = api.held("one").await;
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        open.push(follow(&api, &held.call).await);
+    }
+    assert_eq!(api.get("/v1/tools").await.refusal(), "503 OVERLOADED");
+    assert_eq!(api.get_as("ben", "/v1/inbox").await.status, 200);
+    open.pop();
+    let answer = api.open(api.reading("/v1/tools")).await;
+    assert_eq!(answer.status(), 200);
+    assert!(answer.body().size_hint().exact().is_some(), "its length is known");
 }
