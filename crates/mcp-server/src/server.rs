@@ -115,7 +115,9 @@ async fn check_session(
                 .into_response();
         }
         None if may_open(request.headers())
-            && !shared.sessions.has_place(&caller, shared.settings.sessions_max) =>
+            && !shared
+                .sessions
+                .has_place(caller.actor.principal(), shared.settings.sessions_max) =>
         {
             return (StatusCode::SERVICE_UNAVAILABLE, Body::from("too many sessions are open"))
                 .into_response();

@@ -16,9 +16,10 @@ use placet_types::{
 use super::state::Run;
 use crate::registry::Owner;
 
-/// The most runs that are open on a node, and for one caller. Beyond the first no run is opened; beyond the second the caller's least
-/// recently used run is dropped.
+/// The most runs that are open on a node, for one tenant, and for one caller. Beyond the first two no run is opened; beyond the third the
+/// caller's least recently used run is dropped.
 const RUNS_MAX: usize = 10_000;
+const RUNS_PER_TENANT_MAX: usize = 7_500;
 const RUNS_PER_CALLER_MAX: usize = 1_000;
 /// How long an unused run stays open.
 const IDLE: Duration = Duration::from_secs(60 * 60);
@@ -78,7 +79,8 @@ impl Runs {
         if let Some(oldest) = oldest.flatten() {
             runs.remove(&oldest);
         }
-        if runs.len() >= RUNS_MAX {
+        let of_tenant = runs.keys().filter(|(owner, _)| owner.tenant == key.0.tenant).count();
+        if of_tenant >= RUNS_PER_TENANT_MAX || runs.len() >= RUNS_MAX {
             return Err(Refusal::new(ErrorCode::Overloaded, "too many runs are open on this node")
                 .with_retry_after_ms(60_000));
         }
@@ -159,9 +161,13 @@ mod tests {
     const HALF_OF_IDLE: Duration = Duration::from_secs(30 * 60);
 
     fn owner(name: &str) -> Owner {
+        owner_in("acme", name)
+    }
+
+    fn owner_in(tenant: &str, name: &str) -> Owner {
         let actor = Principal {
             kind: PrincipalKind::Agent,
-            tenant_id: TenantId::new("acme").unwrap(),
+            tenant_id: TenantId::new(tenant).unwrap(),
             id: PrincipalId::new(name).unwrap(),
             display: None,
         };
@@ -203,5 +209,18 @@ mod tests {
         assert_eq!(runs.of(&owner("ana"), &id("r0")).unwrap_err().code, ErrorCode::RunNotFound);
         runs.of(&owner("ana"), &id("r1")).unwrap();
         runs.of(&owner("bob"), &id("first")).unwrap();
+    }
+
+    #[test]
+    fn one_tenant_leaves_runs_for_others() {
+        let runs = Runs::default();
+        let state = Mutex::new(run("r"));
+        let open = Arc::new(Open { state, turn: Arc::default() });
+        for number in 0..RUNS_PER_TENANT_MAX {
+            let kept = Kept { run: Arc::clone(&open), used: Instant::now() };
+            runs.0.lock().insert((owner("ana"), id(&format!("r{number}"))), kept);
+        }
+        assert_eq!(runs.open(owner("bob"), run("r")).unwrap_err().code, ErrorCode::Overloaded);
+        runs.open(owner_in("globex", "ana"), run("r")).unwrap();
     }
 }

@@ -21,8 +21,8 @@ pub(crate) struct McpFile {
     /// How long a tool may take for a call whose run names no `tool_latency_ms_max` of its own, in milliseconds. Counts for runs that begin
     /// later.
     pub(crate) tool_latency_ms_max: Bounded<1, 600_000>,
-    /// The maximum number of sessions at the same time, for clients whose MCP revision has sessions. One caller may have half of them. Each
-    /// takes about 140 KiB.
+    /// The maximum number of sessions at the same time, for clients whose MCP revision has sessions. One agent may have half of them, one
+    /// tenant three quarters. Each takes about 140 KiB.
     pub(crate) sessions_max: Bounded<1, 100_000>,
 }
 
