@@ -46,7 +46,7 @@ impl Approvals {
                 (DirectiveActKind::DeclareBreakGlass, DirectiveBody::BreakGlass(glass))
             }
             Arrangement::Freeze(freeze) => {
-                check_freeze(self, &freeze)?;
+                check_freeze(self, caller, &freeze)?;
                 let act = if freeze.lockdown {
                     DirectiveActKind::SetLockdown
                 } else {
@@ -92,11 +92,18 @@ fn check_text(text: &str, pointer: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_freeze(service: &Approvals, freeze: &Freeze) -> Result<(), Refusal> {
+/// Adapters of other tenants answer like those that do not exist.
+fn check_freeze(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    freeze: &Freeze,
+) -> Result<(), Refusal> {
     check_text(&freeze.name, "/arrange/name")?;
     let catalog = &service.policies().catalog;
-    let is_known =
-        |adapter: &AdapterName| catalog.contracts().any(|contract| contract.adapter == *adapter);
+    let is_known = |adapter: &AdapterName| {
+        let mut own = catalog.contracts().filter(|contract| contract.admits(caller.tenant()));
+        own.any(|contract| contract.adapter == *adapter)
+    };
     match freeze.adapters.iter().find(|adapter| !is_known(adapter)) {
         Some(other) => Err(invalid("/arrange/adapters", format!("there is no adapter `{other}`"))),
         None => Ok(()),
