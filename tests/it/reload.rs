@@ -455,6 +455,12 @@ async fn the_doctor_compares_a_running_server_with_the_files() {
     };
     let check = running().await.unwrap();
     assert!(check["level"] == "ok" && text(&check, "found").contains("epoch 1"), "{check:#}");
+    // Of another data folder it says nothing.
+    let elsewhere = setup.path("elsewhere");
+    let words = ["doctor", "--json", "--data", elsewhere.to_str().unwrap()];
+    let other = setup.configured(&words).await;
+    assert!(other.out.contains("is not there yet"), "{other:?}");
+    assert!(!other.out.contains("\"running\""), "{other:?}");
     // Other policies are seen at once, other files when the server has looked again.
     forbid_reading(&setup);
     let check = running().await.unwrap();

@@ -7,13 +7,20 @@ use placet_types::{digest::Digest, mode::EngineMode};
 use url::Url;
 
 use super::Check;
-use crate::{client::Client, config::load::Config};
+use crate::{
+    client::Client,
+    config::load::Config,
+    storage::{self, Choice},
+};
 
 const ABOUT: &str = "running";
 
 /// What the server at the configured admin listener has active, against the policies as they were just read and against the files as the
 /// server saw them last.
 pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<Check> {
+    if !may_run(config) {
+        return None;
+    }
     let url = Url::parse(&format!("http://{}", config.server.admin_listen)).ok()?;
     let client = Client::without_token(url).ok()?;
     let reply = client.fetch(&["readyz"], &[]).await.ok()?;
@@ -49,4 +56,12 @@ pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<C
     } else {
         Check::ok(ABOUT, found)
     })
+}
+
+/// Whether a server may run on this data folder. If none does, the one that answers on the configured port is another's.
+fn may_run(config: &Config) -> bool {
+    match storage::choice(config, &config.data) {
+        Ok(Choice::Embedded) => storage::lock_holder(&config.data).is_some(),
+        Ok(Choice::Postgres(_)) | Err(_) => config.data.try_exists().unwrap_or(false),
+    }
 }
