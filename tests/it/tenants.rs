@@ -10,6 +10,7 @@ use crate::harness::{
     client::Client,
     placet::Placet,
     setup::{Setup, plan},
+    until,
 };
 
 const DIRECTORY: &str = "tenants:
@@ -122,4 +123,71 @@ async fn init_and_import_write_the_tenant_that_was_asked_for() {
     assert_eq!(contract["tenants"], json!(["globex"]));
     let config = setup.path("new/placet.yaml");
     setup.bare(&["policy", "check", "-f", config.to_str().unwrap()]).await.ok();
+}
+
+/// Both tenants have an operator, who may freeze.
+const OPERATED: &str = "tenants:
+  acme:
+    groups: &groups { approvers: {}, operators: {}, freeze-approvers: {}, emergency: {} }
+    users: { ana: {}, ben: &asked { groups: [approvers, operators, freeze-approvers, emergency] } }
+    agents: { bot: { owner: ana } }
+  globex:
+    groups: *groups
+    users: { zoe: {}, yan: *asked }
+    agents: { bot: { owner: zoe } }
+";
+
+#[tokio::test]
+async fn an_operator_learns_nothing_of_another_tenants_contracts_and_freezes() {
+    let setup = Setup::new().with("directory", json!("directory.yaml")).files_contract();
+    fs::write(setup.path("directory.yaml"), OPERATED).unwrap();
+    let mut contract = setup.read_contract("files");
+    contract["tenants"] = json!(["acme"]);
+    let setup = setup.contract("files", &contract);
+    let placet = setup.start().await;
+    let (ben, yan) =
+        (operator(&setup, &placet, "acme").await, operator(&setup, &placet, "globex").await);
+
+    // An adapter of another tenant is as unknown as one that does not exist.
+    let freeze = |adapters: Value, lockdown: bool| {
+        json!({
+            "arrange": { "kind": "freeze", "name": "x", "adapters": adapters, "lockdown": lockdown },
+            "reason": "a test", "lasts_ms": 3_600_000,
+        })
+    };
+    for name in ["files", "nosuch"] {
+        let refused = yan.post("/v1/directives", &freeze(json!([name]), false)).await;
+        let problem = refused.refused(400, "VALIDATION_ERROR");
+        assert_eq!(problem["problems"][0]["problem"], format!("there is no adapter `{name}`"));
+    }
+    // A lockdown is the tenant's own matter.
+    let locked = ben.post("/v1/directives", &freeze(json!([]), true)).await;
+    assert!((200..300).contains(&locked.status), "{locked:?}");
+    assert_eq!(ben.get("/v1/status").await.ok()["mode"], "lockdown");
+    assert_eq!(yan.get("/v1/status").await.ok()["mode"], "enforce");
+
+    // What changed for another tenant is counted.
+    contract["limits"]["calls_per_minute_max"] = json!(7);
+    let setup = setup.contract("files", &contract);
+    let view = yan.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!(view["changed"], json!(["contracts of other tenants: 1; the log names them"]));
+    assert_eq!(view["status"]["mode"], "enforce", "{view:#}");
+    until("the log names it", || async { placet.log().contains("contract files: changed") }).await;
+    // So is what is wrong with the files, which the log names.
+    fs::write(setup.path("directory.yaml"), OPERATED.replace("owner: ana", "owner: mallory"))
+        .unwrap();
+    for operator in [&yan, &ben] {
+        let refused =
+            operator.post("/v1/reload", &json!({})).await.refused(400, "VALIDATION_ERROR");
+        assert!(!refused.to_string().contains("mallory"), "{refused:#}");
+        let problem = refused["problems"][0]["problem"].as_str().unwrap();
+        assert!(problem.starts_with("problems: "), "{refused:#}");
+    }
+    until("the log names it", || async { placet.log().contains("mallory") }).await;
+}
+
+async fn operator(setup: &Setup, placet: &Placet, tenant: &str) -> Client {
+    let name = if tenant == "acme" { "ben" } else { "yan" };
+    let token = setup.configured(&["token", "user", name, "--tenant", tenant]).await;
+    placet.client(Some(token.ok().trim().to_owned()))
 }

@@ -189,9 +189,11 @@ impl Open {
         self.freezes(tenant, adapter, now).any(|freeze| freeze.lockdown)
     }
 
-    /// Whether a lockdown of every adapter is in force, in any tenant.
-    pub fn has_lockdown(&self, now: Timestamp) -> bool {
-        let in_force = self.all().filter(|entry| entry.is_in_force(now));
+    /// Whether a lockdown of every adapter is in force in this tenant; without one, in any.
+    pub fn has_lockdown(&self, tenant: Option<&TenantId>, now: Timestamp) -> bool {
+        let in_force = self.all().filter(|entry| {
+            tenant.is_none_or(|tenant| entry.tenant == *tenant) && entry.is_in_force(now)
+        });
         let mut freezes = in_force.filter_map(|entry| freeze_of(entry));
         freezes.any(|freeze| freeze.lockdown && freeze.adapters.is_empty())
     }
@@ -394,6 +396,20 @@ mod tests {
         let DirectiveBody::Delegation(delegation) = &entry.body else { panic!("no delegation") };
         let duty = duty_of(author.as_ref(), entry, delegation, Timestamp::from_ms(at_ms));
         duty.groups.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_lockdown_is_of_one_tenant() {
+        let mut lockdown = entry(&json!({ "state": "active" }));
+        lockdown.body =
+            serde_json::from_value(json!({ "kind": "freeze", "name": "x", "lockdown": true }))
+                .unwrap();
+        let acme = lockdown.tenant.clone();
+        let open =
+            Open { by_tenant: HashMap::from([(acme.clone(), vec![Arc::new(lockdown)])]), rev: 0 };
+        let has = |tenant: Option<&TenantId>| open.has_lockdown(tenant, Timestamp::from_ms(1));
+        assert!(has(None) && has(Some(&acme)));
+        assert!(!has(Some(&"globex".parse().unwrap())));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) async fn show(
     let inbox = app.api.engine.approvals().inbox(&visitor.caller, query).await?;
     let (title, now) = ("Approval load", app.console.now());
     let load = &inbox.load;
-    let status = app.api.engine.status();
+    let status = app.api.engine.status(&visitor.caller);
     let content = html! {
         h1 { (title) }
         p.lede { "How long calls wait for people, how long decisions take, and which groups have most to do." }

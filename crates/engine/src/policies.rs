@@ -13,7 +13,7 @@ use placet_ledger::{
     policies::Activation,
 };
 use placet_policy::policies::Policies;
-use placet_types::mode::EngineMode;
+use placet_types::{ids::TenantId, mode::EngineMode};
 
 use crate::{active::Active, context::Context, views::status::StatusView};
 
@@ -80,12 +80,16 @@ fn adopt(context: &Context, active: Active) {
     context.node.health().foreign_policies(None);
 }
 
-/// What is active on this node.
-pub(crate) fn status(context: &Context) -> StatusView {
+/// What is active on this node, for a reader of this tenant, or of the machine.
+pub(crate) fn status(context: &Context, reader: Option<&TenantId>) -> StatusView {
     let active = context.current.active();
     let (disk, needs_restart) = context.disk.state();
-    let has_lockdown = context.approvals.rules.open().has_lockdown(context.ledger.store().now());
-    let mode = if has_lockdown { EngineMode::Lockdown } else { context.current.engine_mode() };
+    let (rules, now) = (context.approvals.rules.open(), context.ledger.store().now());
+    let mode = if rules.has_lockdown(reader, now) {
+        EngineMode::Lockdown
+    } else {
+        context.current.engine_mode()
+    };
     StatusView {
         bundle: active.policy.digest(),
         active: active.digest(),

@@ -14,6 +14,7 @@ use placet_types::{
     digest::Digest,
     directory::Directory,
     error::{ErrorCode, Problem, Refusal},
+    ids::TenantId,
 };
 
 /// The place in a request to reload that allows a roll-back, as a JSON Pointer: a refusal names it if only that could help.
@@ -86,7 +87,7 @@ fn lines(problems: &[String]) -> String {
 }
 
 impl ReloadError {
-    /// What the caller is told, who is an operator and may know what is in the files.
+    /// What an operator is told whose tenant is the only one, and who may know what is in the files.
     pub(crate) fn refusal(&self) -> Refusal {
         let located = |pointer: &str, problem| Problem { pointer: pointer.to_owned(), problem };
         let (message, problems): (_, Vec<Problem>) = match self {
@@ -109,6 +110,16 @@ impl ReloadError {
         };
         Refusal::new(ErrorCode::ValidationError, message).with_problems(problems)
     }
+
+    /// What an operator is told where the files are of several tenants: how many problems there are, which the log names.
+    pub(crate) fn refusal_to_one_of_several(&self) -> Refusal {
+        let Self::Files(problems) = self else { return self.refusal() };
+        let count = problems.len();
+        Self::Files(vec![format!(
+            "problems: {count}; the files are of several tenants, so only the log of the server names what is wrong"
+        )])
+        .refusal()
+    }
 }
 
 /// Who asked for a reload, and what they allow it to do.
@@ -118,6 +129,23 @@ pub(crate) struct Order {
     pub(crate) by: String,
     /// The epoch of the activation that an operator allows to be rolled back.
     pub(crate) rolls_back: Option<u64>,
+    /// The tenant of the operator who asked, if one did.
+    pub(crate) reader: Option<TenantId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ReloadError;
+
+    #[test]
+    fn problems_of_files_of_several_tenants_are_only_counted() {
+        let error = ReloadError::Files(vec!["`bot` of tenant `acme`".into(), "`key1`".into()]);
+        assert_eq!(error.refusal().problems.len(), 2);
+        let counted = error.refusal_to_one_of_several().problems;
+        let text = &counted[0].problem;
+        assert!(counted.len() == 1 && text.contains(": 2"), "{text}");
+        assert!(!text.contains("acme") && !text.contains("key1"), "{text}");
+    }
 }
 
 #[cfg(test)]

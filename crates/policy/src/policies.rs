@@ -3,13 +3,17 @@
 //! Owns what is activated together, its digest, and the differences of two of them. Holds no connection and no credential. Invariant: the
 //! policies that decide a call and the contracts it is checked against are of the same value (decision 26).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use placet_types::{
     clock::Timestamp,
+    contract::Contract,
     digest::{Digest, DigestBuilder},
     directory::Directory,
-    ids::AdapterName,
+    ids::{AdapterName, TenantId},
     json::canonical_digest,
     principal::PrincipalChain,
 };
@@ -48,26 +52,48 @@ impl Policies {
         contracts.into_iter().fold(builder, with).finish()
     }
 
-    /// What differs from `before`, for people to read.
-    pub fn changes_since(&self, before: &Self) -> Vec<String> {
-        let digests = |policies: &Self| -> BTreeMap<AdapterName, Digest> {
-            let contracts = policies.catalog.contracts();
-            contracts.map(|one| (one.adapter.clone(), one.digest)).collect()
-        };
-        let (old, new) = (digests(before), digests(self));
+    /// What differs from `before`, for people to read: those of `reader`, or all. Contracts that admit that tenant neither before nor now
+    /// are only counted.
+    pub fn changes_since(&self, before: &Self, reader: Option<&TenantId>) -> Vec<String> {
+        let (old, new) = (before.contracts(), self.contracts());
         let parts = [
             ("policies", self.policy.digest() == before.policy.digest()),
             ("directory", self.directory == before.directory),
             ("issuers", self.issuers == before.issuers),
         ];
         let parts = parts.into_iter().filter(|(_, is_same)| !is_same);
-        let changed = new.iter().filter_map(|(name, digest)| match old.get(name) {
-            None => Some(format!("contract {name}: new")),
-            Some(known) => (known != digest).then(|| format!("contract {name}: changed")),
-        });
-        let gone = old.keys().filter(|name| !new.contains_key(*name));
-        let gone = gone.map(|name| format!("contract {name}: removed"));
-        parts.map(|(name, _)| name.to_owned()).chain(changed).chain(gone).collect()
+        let mut changes: Vec<String> = parts.map(|(name, _)| name.to_owned()).collect();
+        let mut others = 0_usize;
+        let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+        for name in names {
+            let (was, is) = (old.get(name), new.get(name));
+            let how = match (was, is) {
+                (None, _) => "new",
+                (_, None) => "removed",
+                (Some(was), Some(is)) if was.digest != is.digest => "changed",
+                (Some(_), Some(_)) => continue,
+            };
+            let mut versions = was.into_iter().chain(is);
+            if reader.is_none_or(|tenant| versions.any(|contract| contract.admits(tenant))) {
+                changes.push(format!("contract {name}: {how}"));
+            } else {
+                others = others.saturating_add(1);
+            }
+        }
+        if others > 0 {
+            changes.push(format!("contracts of other tenants: {others}; the log names them"));
+        }
+        changes
+    }
+
+    fn contracts(&self) -> BTreeMap<&AdapterName, &Contract> {
+        self.catalog.contracts().map(|one| (&one.adapter, one.as_ref())).collect()
+    }
+
+    /// Whether there is no other tenant than this one.
+    pub fn are_only_of(&self, tenant: &TenantId) -> bool {
+        self.directory.tenants.keys().all(|listed| listed == tenant)
+            && self.catalog.contracts().all(|contract| contract.admits(tenant))
     }
 
     /// The same in the epoch that its activation was given.
@@ -92,5 +118,36 @@ impl Policies {
             && one.user(tenant, actor) == other.user(tenant, actor)
             && one.lifecycle(tenant, actor) == other.lifecycle(tenant, actor)
             && classes(one) == classes(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{compile, shipped, world_of};
+
+    /// Those of the shared world, whose contract is of these tenants.
+    fn policies(tenants: &str) -> Policies {
+        let world = include_str!("testing_world.yaml").replace("tenants: [acme]", tenants);
+        let world = world_of(&world);
+        Policies {
+            policy: Arc::new(compile(&shipped(), &world).unwrap()),
+            catalog: Arc::new(Catalog::new(world.contracts.iter().cloned())),
+            directory: Arc::new(world.directory),
+            issuers: Digest::of(b"issuers"),
+            since: Timestamp::from_ms(0),
+        }
+    }
+
+    #[test]
+    fn a_contract_of_other_tenants_is_counted_and_not_named() {
+        let (before, now) = (policies("tenants: [acme]"), policies("tenants: [acme, initech]"));
+        let told = |reader: &str| now.changes_since(&before, Some(&reader.parse().unwrap()));
+        let named = ["contract ops: changed"];
+        assert_eq!(now.changes_since(&before, None), named);
+        assert_eq!(told("acme"), named);
+        assert_eq!(told("initech"), named);
+        assert_eq!(told("globex"), ["contracts of other tenants: 1; the log names them"]);
+        assert!(!now.are_only_of(&"acme".parse().unwrap()), "the directory has another");
     }
 }

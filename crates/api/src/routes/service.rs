@@ -1,9 +1,9 @@
 //! What this service is, what the caller may use of it, what decides on this node, and what an error code means.
 //!
-//! Owns the routes; the engine determines who may reload. What is active names no tenant, so every verified caller
-//! may see it. The open routes reveal nothing that depends on the caller.
+//! Owns the routes; the engine determines who may reload. What is active names no tenant but the caller's, so every verified caller may see
+//! it. The open routes reveal nothing that depends on the caller.
 
-use axum::{extract::State, response::Response};
+use axum::response::Response;
 
 use placet_engine::views::status::ReloadRequest;
 
@@ -14,7 +14,6 @@ use crate::{
     problem::Failure,
     query::NoQuery,
     request::{Id, Plain},
-    state::ApiState,
 };
 
 /// `GET /`.
@@ -33,8 +32,8 @@ pub(crate) async fn tools(Plain { api, caller }: Plain) -> Response {
 }
 
 /// `GET /v1/status`.
-pub(crate) async fn status(State(api): State<ApiState>, _: NoQuery) -> Response {
-    answer::json(&api.engine.status())
+pub(crate) async fn status(Plain { api, caller }: Plain) -> Response {
+    answer::json(&api.engine.status(&caller))
 }
 
 /// `POST /v1/reload`: everything or nothing.

@@ -67,7 +67,8 @@ impl PolicyActor {
         let active = self.with_ports(&loaded);
         let Loaded { issuers, read, .. } = loaded;
         let before = self.context.current.active();
-        let changed = active.changes_since(&before);
+        let changed = active.changes_since(&before, None);
+        let told = active.changes_since(&before, order.reader.as_ref());
         let decides = self.context.node.health().foreign_epoch().is_none();
         if !changed.is_empty() || !decides {
             let (issuers, note) =
@@ -76,8 +77,17 @@ impl PolicyActor {
             self.activate(Next { active, issuers, by, note }).await?;
         }
         self.context.disk.were_read(read);
-        let status = policies::status(&self.context);
-        Ok(ReloadView { before: before.digest(), changed, status })
+        if changed.is_empty() {
+            tracing::info!("reload: nothing has changed");
+        } else {
+            tracing::info!(changed = %changed.join(", "), "reloaded");
+        }
+        let status = policies::status(&self.context, order.reader.as_ref());
+        if !status.needs_restart.is_empty() {
+            let keys = status.needs_restart.join(", ");
+            tracing::warn!(keys, "changed in the configuration, and applied by a restart only");
+        }
+        Ok(ReloadView { before: before.digest(), changed: told, status })
     }
 
     /// What was read, with a port to every adapter; ports whose contract is unchanged are kept.

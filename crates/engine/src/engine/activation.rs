@@ -22,26 +22,17 @@ impl Engine {
     /// # Errors
     /// [`ReloadError`]; what was active stays active, except after [`ReloadError::NotKept`], which the next start resolves.
     pub async fn reload(&self, by: &str) -> Result<ReloadView, ReloadError> {
-        self.reload_as(Order { by: by.to_owned(), rolls_back: None }).await
+        self.reload_as(Order { by: by.to_owned(), rolls_back: None, reader: None }).await
     }
 
     async fn reload_as(&self, order: Order) -> Result<ReloadView, ReloadError> {
         let done = self.tree.reload(order).await;
-        match &done {
-            Ok(view) if view.changed.is_empty() => tracing::info!("reload: nothing has changed"),
-            Ok(view) => tracing::info!(changed = %view.changed.join(", "), "reloaded"),
-            Err(error) => tracing::error!(%error, "reload refused; what was active stays active"),
-        }
-        if let Ok(view) = &done
-            && !view.status.needs_restart.is_empty()
-        {
-            let keys = view.status.needs_restart.join(", ");
-            tracing::warn!(keys, "changed in the configuration, and applied by a restart only");
-        }
-        done
+        done.inspect_err(
+            |error| tracing::error!(%error, "reload refused; what was active stays active"),
+        )
     }
 
-    /// The same for an operator.
+    /// The same for an operator. Where there are several tenants, it is told nothing of the contracts and files of others.
     ///
     /// # Errors
     /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) for files that cannot be used, which
@@ -53,13 +44,17 @@ impl Engine {
     ) -> Result<ReloadView, Refusal> {
         self.must_be_operator(caller)?;
         let by = format!("{}/{}", caller.tenant(), caller.actor.principal().id);
-        let order = Order { by, rolls_back: request.roll_back };
-        self.reload_as(order).await.map_err(|error| error.refusal())
+        let reader = Some(caller.tenant().clone());
+        let order = Order { by, rolls_back: request.roll_back, reader };
+        let is_only = self.context.current.active().are_only_of(caller.tenant());
+        self.reload_as(order).await.map_err(|error| {
+            if is_only { error.refusal() } else { error.refusal_to_one_of_several() }
+        })
     }
 
-    /// What is active on this node.
-    pub fn status(&self) -> StatusView {
-        policies::status(&self.context)
+    /// What is active on this node, for a caller.
+    pub fn status(&self, caller: &VerifiedCaller) -> StatusView {
+        policies::status(&self.context, Some(caller.tenant()))
     }
 
     /// Whether calls can be admitted, and what is down.
@@ -99,7 +94,7 @@ impl Engine {
                 "too little free space for the ledger (`limits.free_space_bytes_min`): nothing new is executed".to_owned(),
             );
         }
-        let active = policies::status(&self.context);
+        let active = policies::status(&self.context, None);
         if active.disk == DiskState::Differs {
             notes.push(
                 "the files on disk differ from what is active: `placet reload` applies them"

@@ -48,7 +48,7 @@ pub struct StatusView {
     pub disk: DiskState,
     /// The configuration keys that have changed, as of the last reload, and take effect only after a restart.
     pub needs_restart: Vec<String>,
-    /// `lockdown` while a lockdown is in force that covers every adapter, in any tenant.
+    /// `lockdown` while a lockdown is in force that covers every adapter: of the caller's tenant, and in `/readyz` of any.
     pub mode: EngineMode,
     /// Whether this node decides calls. It does not while it cannot reach the ledger, or while another node has activated something that
     /// this node lacks.
@@ -72,7 +72,8 @@ pub struct ReloadRequest {
 pub struct ReloadView {
     /// The digest of policies, contracts, directory and issuers before the reload.
     pub before: Digest,
-    /// What changed: `policies`, `directory`, `issuers`, and `contract NAME` with `new`, `changed` or `removed`.
+    /// What changed: `policies`, `directory`, `issuers`, and `contract NAME` with `new`, `changed` or `removed`. Contracts that are only for
+    /// other tenants than the caller's are counted.
     pub changed: Vec<String>,
     /// What is active on this node now.
     pub status: StatusView,
