@@ -266,7 +266,7 @@ async fn a_second_process_on_the_same_data_is_refused_and_told_who_has_it() {
     let gone = setup.refuses().await;
     gone.says(&[&first.pid().to_string()]);
     let offline = setup.configured(&["ledger", "fsck"]).await;
-    assert_ne!(offline.code, Some(0), "{offline:?}");
+    assert_eq!(offline.code, Some(3), "{offline:?}");
     assert!(offline.err.contains(&first.pid().to_string()), "{offline:?}");
     setup.agent(&first).await.call(&write("a.txt", "s1")).await.succeeded();
 }
