@@ -94,7 +94,7 @@ async fn every_form_does_what_it_says() {
     assert_eq!(freeze["expires_at"], starts_at + 172_800_000);
     assert_eq!(found("name", "night")["state"], "ended");
     assert_eq!(found("ticket", "INC-1")["state"], "active");
-    assert_eq!(found("ticket", "INC-2")["note"]["text"], "fine");
+    assert_eq!(found("ticket", "INC-2")["review"]["text"], "fine");
 }
 
 #[tokio::test]
