@@ -65,8 +65,9 @@ pub(crate) fn full_name(name: &str, adapter: Option<&AdapterName>) -> String {
 
 fn tool_of(view: &ToolView) -> Tool {
     let mut tool =
-        Tool::new(view.tool.clone(), view.description.clone(), object_of(&view.input_schema));
-    tool.output_schema = view.output_schema.as_ref().map(object_of);
+        Tool::new(view.tool.clone(), view.description.clone(), input_of(&view.input_schema));
+    tool.output_schema =
+        view.output_schema.as_ref().filter(|schema| is_object(schema)).map(object_of);
     tool.annotations = Some(annotations(view));
     tool
 }
@@ -83,6 +84,18 @@ fn annotations(view: &ToolView) -> ToolAnnotations {
     hints.open_world_hint =
         Some(matches!(view.mode_highest, ApprovalMode::Network | ApprovalMode::Delegated));
     hints
+}
+
+/// The schema with the root that MCP demands: some clients take no tool of a list in which one has another. Arguments are always an object.
+fn input_of(schema: &Value) -> Arc<JsonObject> {
+    let mut schema = schema.as_object().cloned().unwrap_or_default();
+    schema.insert("type".to_owned(), Value::from("object"));
+    Arc::new(schema)
+}
+
+/// Whether an output schema has that root.
+fn is_object(schema: &Value) -> bool {
+    schema.get("type").is_some_and(|kind| kind == "object")
 }
 
 fn object_of(schema: &Value) -> Arc<JsonObject> {
@@ -108,4 +121,22 @@ fn await_tool() -> Tool {
     hints.open_world_hint = Some(false);
     tool.annotations = Some(hints);
     tool
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{input_of, is_object};
+
+    #[test]
+    fn the_root_of_a_listed_schema_is_an_object() {
+        let properties = json!({ "a": { "type": "string" } });
+        let listed = |schema: Value| Value::from((*input_of(&schema)).clone());
+        let wanted = json!({ "properties": properties, "type": "object" });
+        assert_eq!(listed(json!({ "properties": properties })), wanted);
+        assert_eq!(listed(wanted.clone()), wanted);
+        assert!(is_object(&wanted));
+        assert!(!is_object(&json!({ "type": "array" })) && !is_object(&json!({})));
+    }
 }
