@@ -135,21 +135,6 @@ pub(crate) struct Order {
 
 #[cfg(test)]
 mod tests {
-    use super::ReloadError;
-
-    #[test]
-    fn problems_of_files_of_several_tenants_are_only_counted() {
-        let error = ReloadError::Files(vec!["`bot` of tenant `acme`".into(), "`key1`".into()]);
-        assert_eq!(error.refusal().problems.len(), 2);
-        let counted = error.refusal_to_one_of_several().problems;
-        let text = &counted[0].problem;
-        assert!(counted.len() == 1 && text.contains(": 2"), "{text}");
-        assert!(!text.contains("acme") && !text.contains("key1"), "{text}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
     use placet_ledger::policies::{PolicyState, ReplacedPolicies};
     use placet_types::{clock::Timestamp, digest::Digest};
 
@@ -168,5 +153,15 @@ mod tests {
         assert!(refusal.message.contains("`placet reload --roll-back 7`"), "{refusal}");
         assert!(!refusal.message.contains("cannot be used"), "{refusal}");
         assert_eq!(refusal.problems[0].pointer, ROLL_BACK);
+    }
+
+    #[test]
+    fn problems_of_files_of_several_tenants_are_only_counted() {
+        let error = ReloadError::Files(vec!["`bot` of tenant `acme`".into(), "`key1`".into()]);
+        assert_eq!(error.refusal().problems.len(), 2);
+        let counted = error.refusal_to_one_of_several().problems;
+        let text = &counted[0].problem;
+        assert!(counted.len() == 1 && text.contains(": 2"), "{text}");
+        assert!(!text.contains("acme") && !text.contains("key1"), "{text}");
     }
 }

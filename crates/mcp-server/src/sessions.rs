@@ -156,12 +156,12 @@ mod tests {
 
     /// Opens as many sessions as this agent may, each for another user.
     fn fill(sessions: &Sessions, agent: &Principal, sessions_max: u64) -> usize {
-        let mut opened = 0;
+        let mut opened = 0_usize;
         while sessions.has_place(agent, sessions_max) {
             let user = format!("{}/{}/{opened}", agent.tenant_id, agent.id);
             let owner = DigestBuilder::new("test").field("user", &user).finish();
             sessions.0.insert(user, Arc::new(Session::of(owner, opener(agent))));
-            opened += 1;
+            opened = opened.saturating_add(1);
         }
         opened
     }

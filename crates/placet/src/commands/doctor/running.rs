@@ -9,8 +9,8 @@ use url::Url;
 use super::Check;
 use crate::{
     client::Client,
-    config::load::Config,
-    storage::{self, Choice},
+    config::{ledger::Choice, load::Config},
+    storage,
 };
 
 const ABOUT: &str = "running";
