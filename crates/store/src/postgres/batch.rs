@@ -7,11 +7,13 @@
 //! Invariants: I8, nothing is written unless this node's epoch is not fenced and its log ends where this node believes it does; entries are
 //! chained without gaps.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query};
 
+use placet_ledger::audit::subjects_of;
 use placet_ledger::directive::Directive;
 use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::proof::tiles::Appender;
@@ -24,8 +26,7 @@ use super::error::Hitch;
 use super::load::{Loaded, Standing};
 use super::rows::{self, column};
 use super::state::{Head, State};
-use super::write::{self, Entries};
-use super::{outbox, policies};
+use super::{outbox, policies, write};
 use crate::rules::{
     Changed, Rules, Transaction, check_directives, directives_rev_after, policy_after,
 };
@@ -202,7 +203,9 @@ pub(super) async fn transact(
         Standing::new(&loaded, own.policy, own.past.clone(), own.restriction_version);
     // By the clock that ages are measured by, not the database's current time, which may have been set back.
     let at_ms = state.now().as_ms();
-    let (mut head, mut entries, mut accepted) = (own.head, Entries::default(), Vec::new());
+    let (mut head, mut entries, mut accepted) = (own.head, Vec::new(), Vec::new());
+    // For each effect record, the last entry that wrote it.
+    let (mut subjects, mut wrote) = (Vec::new(), HashMap::new());
     let mut answers = Vec::with_capacity(pieces.len());
     for piece in pieces {
         let touched = match decide(&mut standing, state, at_ms, piece) {
@@ -212,14 +215,18 @@ pub(super) async fn transact(
                 continue;
             }
         };
-        head = entries.append(state.epoch, own.head.seq, at_ms, head, piece);
+        let entry = write::entry_after(head, state.epoch, own.head.seq, at_ms, piece);
+        head = Head { seq: entry.seq, hash: entry.hash };
         log.append(&head.hash);
-        entries.wrote.extend(touched.into_iter().map(|record_id| (record_id, head.seq)));
+        let about = subjects_of(&piece.changes.audit);
+        subjects.extend(about.into_iter().map(|subject| (subject, head.seq)));
+        wrote.extend(touched.into_iter().map(|record_id| (record_id, head.seq)));
+        entries.push(entry);
         answers.push(Ok(Committed { seq: head.seq, at: Timestamp::from_ms(at_ms) }));
         accepted.push(*piece);
     }
     write::put_content(connection, &accepted).await?;
-    write::put_effects(connection, state.epoch, &standing, &entries.wrote).await?;
+    write::put_effects(connection, state.epoch, &standing, &wrote).await?;
     write::put_approvals_and_runs(connection, &standing).await?;
     write::put_directive(connection, &standing).await?;
     write::forget_content(connection, &accepted).await?;
@@ -232,7 +239,7 @@ pub(super) async fn transact(
         policies::tighten(connection, standing.restriction_version).await?;
     }
     write::put_tiles(connection, state.epoch, &log.take()).await?;
-    write::put_entries(connection, state.epoch, at_ms, own.head.seq, entries).await?;
+    write::put_entries(connection, state.epoch, &entries, &subjects).await?;
     let known = loaded.effects.keys().copied().collect();
     Ok(Outcome { answers, head, log, at_ms, known })
 }

@@ -4,7 +4,7 @@
 //! chain of every log is checked; each record is named by the entry that made it what it is; the database stays empty unless
 //! the import was finished; epochs that were used elsewhere are not used again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, query, raw_sql};
@@ -128,7 +128,7 @@ impl Import {
         entries: &[LogEntry],
     ) -> Result<(), StoreError> {
         let log = self.logs.get_mut(name).ok_or_else(|| no_log(name))?;
-        let (mut made, mut subjects) = (BTreeMap::new(), BTreeSet::new());
+        let (mut made, mut subjects) = (BTreeMap::new(), Vec::new());
         for entry in entries {
             let follows =
                 log.head.seq.checked_add(1) == Some(entry.seq) && log.head.hash == entry.prev;
@@ -152,7 +152,7 @@ impl Import {
         let tiles = log.tree.take();
         write::put_tiles(&mut self.connection, log.id, &tiles).await.map_err(of_hitch)?;
         let id = log.id;
-        let put = write::put_imported(&mut self.connection, id, entries, &subjects);
+        let put = write::put_entries(&mut self.connection, id, entries, &subjects);
         put.await.map_err(of_hitch)?;
         self.places(id, made).await
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sqlx::postgres::PgConnection;
 use sqlx::query;
 
-use placet_ledger::audit::{Subject, subjects_of};
+use placet_ledger::audit::Subject;
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::TilePart;
 use placet_types::digest::Digest;
@@ -22,48 +22,20 @@ use super::error::Hitch;
 use super::load::Standing;
 use super::rows::{self, EffectRows, Entry, column};
 use super::state::Head;
-use crate::journal::frame;
+use crate::seal::entry_hash;
 
-/// The entries that a batch appends, column by column.
-#[derive(Debug, Default)]
-pub(super) struct Entries<'a> {
-    seq: Vec<i64>,
-    kind: Vec<i16>,
-    prev: Vec<Vec<u8>>,
-    hash: Vec<Vec<u8>>,
-    payload: Vec<&'a [u8]>,
-    /// The subjects of the entries' events, each with the number of its entry.
-    subjects: (Vec<String>, Vec<i64>),
-    /// For each effect record, the last entry that wrote it.
-    pub(super) wrote: HashMap<RecordId, u64>,
-}
-
-impl<'a> Entries<'a> {
-    /// Appends the entry of a piece after `head`; the hash is that of the journal's frame.
-    pub(super) fn append(
-        &mut self,
-        epoch: u64,
-        durable_seq: u64,
-        at_ms: i64,
-        head: Head,
-        piece: &'a Piece,
-    ) -> Head {
-        let seq = head.seq.saturating_add(1);
-        let header =
-            frame::Header { kind: piece.kind, seq, epoch, at_ms, durable_seq, prev: head.hash };
-        let mut bytes = Vec::with_capacity(frame::frame_bytes(piece.payload.len()));
-        let hash = frame::encode(&header, &piece.payload, &mut bytes);
-        self.seq.push(column(seq));
-        self.kind.push(i16::from(piece.kind));
-        self.prev.push(head.hash.to_vec());
-        self.hash.push(hash.to_vec());
-        self.payload.push(&piece.payload);
-        for subject in subjects_of(&piece.changes.audit) {
-            self.subjects.0.push(subject.to_string());
-            self.subjects.1.push(column(seq));
-        }
-        Head { seq, hash }
-    }
+/// The entry of a piece after `head`; its hash is that of the journal's frame.
+pub(super) fn entry_after(
+    head: Head,
+    epoch: u64,
+    durable_seq: u64,
+    at_ms: i64,
+    piece: &Piece,
+) -> LogEntry {
+    let (seq, payload) = (head.seq.saturating_add(1), piece.payload.clone());
+    let (kind, prev, hash) = (piece.kind, head.hash, Head::NONE.hash);
+    let entry = LogEntry { seq, epoch, at_ms, kind, durable_seq, prev, payload, hash };
+    LogEntry { hash: entry_hash(&entry), ..entry }
 }
 
 pub(super) async fn put_content(
@@ -249,43 +221,12 @@ pub(super) fn tile_place(tile: u64, offset: usize) -> u64 {
     tile.saturating_mul(256).saturating_add(u64::try_from(offset).unwrap_or(0))
 }
 
+/// Writes entries of a log, and the subjects of their events, each with the number of its entry.
 pub(super) async fn put_entries(
-    connection: &mut PgConnection,
-    epoch: u64,
-    at_ms: i64,
-    durable_seq: u64,
-    entries: Entries<'_>,
-) -> Result<(), Hitch> {
-    if entries.seq.is_empty() {
-        return Ok(());
-    }
-    query(
-        "WITH found_by AS (INSERT INTO placet.subjects (epoch, subject, seq) \
-           SELECT $1, * FROM unnest($9::text[], $10::bigint[])) \
-         INSERT INTO placet.entries (epoch, written_by, at_ms, durable_seq, seq, kind, prev, hash, payload) \
-         SELECT $1, $1, $2, $3, * FROM unnest($4::bigint[], $5::smallint[], $6::bytea[], $7::bytea[], $8::bytea[])",
-    )
-    .bind(column(epoch))
-    .bind(at_ms)
-    .bind(column(durable_seq))
-    .bind(entries.seq)
-    .bind(entries.kind)
-    .bind(entries.prev)
-    .bind(entries.hash)
-    .bind(entries.payload)
-    .bind(entries.subjects.0)
-    .bind(entries.subjects.1)
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-/// Writes entries that other processes have made.
-pub(super) async fn put_imported(
     connection: &mut PgConnection,
     log: u64,
     entries: &[LogEntry],
-    subjects: &BTreeSet<(Subject, u64)>,
+    subjects: &[(Subject, u64)],
 ) -> Result<(), Hitch> {
     if entries.is_empty() {
         return Ok(());
