@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{Row as _, query};
+use sqlx::{AssertSqlSafe, Row as _, query};
 
 use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord};
 use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSION};
@@ -104,6 +104,11 @@ pub(super) struct Entry {
     pub(super) seq: u64,
 }
 
+/// The rows that a statement about effects writes, in the order of their columns in [`EffectRows`].
+const EFFECT_ROWS: &str = "WITH n (record_id, before, tenant, call_id, state, is_open, is_settled, owner, rev, updated_ms, epoch, seq, \
+       record) AS (SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::boolean[], \
+         $7::boolean[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[]))";
+
 /// Effect records to be written, column by column.
 #[derive(Debug, Default)]
 pub(super) struct EffectRows {
@@ -151,96 +156,57 @@ impl EffectRows {
         Ok(())
     }
 
-    const fn len(&self) -> usize {
-        self.record_id.len()
-    }
-
     /// Inserts new rows.
     pub(super) async fn insert(self, connection: &mut PgConnection) -> Result<(), Hitch> {
-        let rows = self.len();
-        if rows == 0 {
-            return Ok(());
-        }
-        let done = query(
-            "INSERT INTO placet.effects (record_id, tenant, call_id, state, is_open, is_settled, owner, rev, updated_ms, \
-               epoch, seq, record) \
-             SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::boolean[], \
-               $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[]) \
-             ON CONFLICT (record_id) DO NOTHING",
-        )
-        .bind(self.record_id)
-        .bind(self.tenant)
-        .bind(self.call_id)
-        .bind(self.state)
-        .bind(self.is_open)
-        .bind(self.is_settled)
-        .bind(self.owner)
-        .bind(self.rev)
-        .bind(self.updated_ms)
-        .bind(self.epoch)
-        .bind(self.seq)
-        .bind(self.record)
-        .execute(connection)
-        .await?;
-        every(done.rows_affected(), rows)
+        let statement = "INSERT INTO placet.effects (record_id, tenant, call_id, state, is_open, is_settled, owner, rev, \
+             updated_ms, epoch, seq, record) \
+           SELECT record_id, tenant, call_id, state, is_open, is_settled, owner, rev, updated_ms, epoch, seq, record FROM n \
+           ON CONFLICT (record_id) DO NOTHING";
+        self.write(connection, statement).await
     }
 
     /// Fills rows that an import has reserved; they name their entries already.
     pub(super) async fn fill(self, connection: &mut PgConnection) -> Result<(), Hitch> {
-        let rows = self.len();
-        if rows == 0 {
-            return Ok(());
-        }
-        let done = query(
-            "UPDATE placet.effects AS e SET tenant = n.tenant, call_id = n.call_id, state = n.state, is_open = n.is_open, \
-               is_settled = n.is_settled, owner = n.owner, updated_ms = n.updated_ms, record = n.record \
-             FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::boolean[], \
-               $8::bigint[], $9::bigint[], $10::text[]) \
-               AS n (record_id, rev, tenant, call_id, state, is_open, is_settled, owner, updated_ms, record) \
-             WHERE e.record_id = n.record_id AND e.rev = n.rev AND e.record = ''",
-        )
-        .bind(self.record_id)
-        .bind(self.rev)
-        .bind(self.tenant)
-        .bind(self.call_id)
-        .bind(self.state)
-        .bind(self.is_open)
-        .bind(self.is_settled)
-        .bind(self.owner)
-        .bind(self.updated_ms)
-        .bind(self.record)
-        .execute(connection)
-        .await?;
-        every(done.rows_affected(), rows)
+        let statement = "UPDATE placet.effects AS e SET tenant = n.tenant, call_id = n.call_id, state = n.state, \
+             is_open = n.is_open, is_settled = n.is_settled, owner = n.owner, updated_ms = n.updated_ms, record = n.record \
+           FROM n WHERE e.record_id = n.record_id AND e.rev = n.rev AND e.record = ''";
+        self.write(connection, statement).await
     }
 
     /// Updates existing rows.
     pub(super) async fn update(self, connection: &mut PgConnection) -> Result<(), Hitch> {
-        let rows = self.len();
+        let statement = "UPDATE placet.effects AS e SET state = n.state, is_open = n.is_open, is_settled = n.is_settled, \
+             owner = n.owner, rev = n.rev, updated_ms = n.updated_ms, epoch = n.epoch, seq = n.seq, record = n.record \
+           FROM n WHERE e.record_id = n.record_id AND e.rev = n.before";
+        self.write(connection, statement).await
+    }
+
+    /// Runs a statement about these rows, which it knows as `n`; it has to write all of them.
+    async fn write(
+        self,
+        connection: &mut PgConnection,
+        statement: &'static str,
+    ) -> Result<(), Hitch> {
+        let rows = self.record_id.len();
         if rows == 0 {
             return Ok(());
         }
-        let done = query(
-            "UPDATE placet.effects AS e SET state = n.state, is_open = n.is_open, is_settled = n.is_settled, \
-               owner = n.owner, rev = n.rev, updated_ms = n.updated_ms, epoch = n.epoch, seq = n.seq, record = n.record \
-             FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::boolean[], $5::boolean[], $6::bigint[], $7::bigint[], \
-               $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) \
-               AS n (record_id, before, state, is_open, is_settled, owner, rev, updated_ms, epoch, seq, record) \
-             WHERE e.record_id = n.record_id AND e.rev = n.before",
-        )
-        .bind(self.record_id)
-        .bind(self.before)
-        .bind(self.state)
-        .bind(self.is_open)
-        .bind(self.is_settled)
-        .bind(self.owner)
-        .bind(self.rev)
-        .bind(self.updated_ms)
-        .bind(self.epoch)
-        .bind(self.seq)
-        .bind(self.record)
-        .execute(connection)
-        .await?;
+        let done = query(AssertSqlSafe(format!("{EFFECT_ROWS} {statement}")))
+            .bind(self.record_id)
+            .bind(self.before)
+            .bind(self.tenant)
+            .bind(self.call_id)
+            .bind(self.state)
+            .bind(self.is_open)
+            .bind(self.is_settled)
+            .bind(self.owner)
+            .bind(self.rev)
+            .bind(self.updated_ms)
+            .bind(self.epoch)
+            .bind(self.seq)
+            .bind(self.record)
+            .execute(connection)
+            .await?;
         every(done.rows_affected(), rows)
     }
 }
