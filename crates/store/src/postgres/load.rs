@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use sqlx::postgres::PgConnection;
-use sqlx::{Row as _, query};
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Encode, Postgres, Row as _, Type, query};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
@@ -61,18 +61,10 @@ impl Loaded {
                 }
             })
             .collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let found = query(
-            "SELECT e.record, e.owner, (o.epoch IS NULL OR o.fenced_by IS NOT NULL OR o.closed_ms IS NOT NULL) AS is_over \
+        let statement = "SELECT e.record, e.owner, (o.epoch IS NULL OR o.fenced_by IS NOT NULL OR o.closed_ms IS NOT NULL) AS is_over \
              FROM placet.effects e LEFT JOIN placet.epochs o ON o.epoch = e.owner \
-             WHERE e.record_id = ANY($1) ORDER BY e.record_id FOR UPDATE OF e",
-        )
-        .bind(ids.into_iter().collect::<Vec<_>>())
-        .fetch_all(&mut *connection)
-        .await?;
-        for row in &found {
+             WHERE e.record_id = ANY($1) ORDER BY e.record_id FOR UPDATE OF e";
+        for row in &locked(connection, statement, ids).await? {
             let record = rows::effect(row).map_err(Hitch::damaged)?;
             let owner: Option<i64> = row.try_get("owner")?;
             if let Some(owner) = owner.filter(|_| row.try_get("is_over").unwrap_or(false)) {
@@ -97,16 +89,8 @@ impl Loaded {
             })
             .map(|approval_id| approval_id.as_str().to_owned())
             .collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let found = query(
-            "SELECT record FROM placet.approvals WHERE approval_id = ANY($1) ORDER BY approval_id FOR UPDATE",
-        )
-        .bind(ids.into_iter().collect::<Vec<_>>())
-        .fetch_all(&mut *connection)
-        .await?;
-        for row in &found {
+        let statement = "SELECT record FROM placet.approvals WHERE approval_id = ANY($1) ORDER BY approval_id FOR UPDATE";
+        for row in &locked(connection, statement, ids).await? {
             let approval = rows::approval(row).map_err(Hitch::damaged)?;
             self.approvals.insert(approval.approval_id.clone(), Arc::new(approval));
         }
@@ -131,16 +115,9 @@ impl Loaded {
                 keys.insert(rows::run_key(&key).map_err(Hitch::damaged)?);
             }
         }
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let found = query(
-            "SELECT record FROM placet.runs WHERE run_key = ANY($1) ORDER BY run_key FOR UPDATE",
-        )
-        .bind(keys.into_iter().collect::<Vec<_>>())
-        .fetch_all(&mut *connection)
-        .await?;
-        for row in &found {
+        let statement =
+            "SELECT record FROM placet.runs WHERE run_key = ANY($1) ORDER BY run_key FOR UPDATE";
+        for row in &locked(connection, statement, keys).await? {
             let run = rows::run(row).map_err(Hitch::damaged)?;
             self.runs.insert(run.key.clone(), Arc::new(run));
         }
@@ -161,21 +138,29 @@ impl Loaded {
             })
             .map(|directive_id| directive_id.as_str().to_owned())
             .collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let found = query(
-            "SELECT record FROM placet.directives WHERE directive_id = ANY($1) ORDER BY directive_id FOR UPDATE",
-        )
-        .bind(ids.into_iter().collect::<Vec<_>>())
-        .fetch_all(&mut *connection)
-        .await?;
-        for row in &found {
+        let statement = "SELECT record FROM placet.directives WHERE directive_id = ANY($1) ORDER BY directive_id FOR UPDATE";
+        for row in &locked(connection, statement, ids).await? {
             let entry = directives::of_row(row).map_err(Hitch::damaged)?;
             self.directives.insert(entry.directive_id.clone(), Arc::new(entry));
         }
         Ok(())
     }
+}
+
+/// The rows with these keys, locked in the order that the statement puts them in.
+async fn locked<K: 'static>(
+    connection: &mut PgConnection,
+    statement: &'static str,
+    keys: BTreeSet<K>,
+) -> Result<Vec<PgRow>, Hitch>
+where
+    Vec<K>: Encode<'static, Postgres> + Type<Postgres>,
+{
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys: Vec<K> = keys.into_iter().collect();
+    Ok(query(statement).bind(keys).fetch_all(connection).await?)
 }
 
 /// The rows with the changes of earlier commits of the batch.
