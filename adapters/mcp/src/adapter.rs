@@ -65,7 +65,7 @@ impl McpAdapter {
             .capabilities
             .iter()
             .filter_map(|(name, capability)| {
-                // An output schema that cannot be enforced only causes a note on the result.
+                // A tool with one that cannot be enforced is not callable.
                 let schema = ArgumentSchema::compile(capability.output_schema.as_ref()?).ok()?;
                 Some((name.clone(), schema))
             })

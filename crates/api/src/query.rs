@@ -9,9 +9,9 @@ use http::request::Parts;
 
 use crate::problem::Failure;
 
-/// The longest value of a parameter.
 /// The longest name of a parameter that an error repeats.
 const NAME_BYTES_MAX: usize = 64;
+/// The longest value of a parameter.
 const VALUE_BYTES_MAX: usize = 256;
 /// The most entries of one page of a list.
 pub(crate) const LIMIT_MAX: u64 = 200;

@@ -122,7 +122,10 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
     event.decision = decision.and_then(decision_json);
-    count(context, &event);
+    // A recorded call is tried again by the engine, not by its caller.
+    if stage.built.resumed.is_none() {
+        count(context, &event);
+    }
     let decision_id = decision.map(|decision| decision.id.clone());
     let record = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
     let is_own = record.as_ref().is_some_and(|record| record.call_id == responder.subject.call_id);
@@ -298,7 +301,7 @@ async fn end_approval(
         context.note(event.clone()).await;
     }
     let expired = refusal.code == ErrorCode::ApprovalExpired;
-    // Shown to those who may see the approval, the caller included: nothing that only the log may contain.
+    // Shown to the people who may see the approval: nothing that only the log may contain.
     let reason = format!("{}: {}", refusal.code, refusal.message);
     let end = if expired { ApprovalState::Expired } else { ApprovalState::Void { reason } };
     let ended = match context.ledger.end_approval(approval, end, event).await {

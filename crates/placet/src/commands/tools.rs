@@ -4,6 +4,7 @@
 
 use clap::Args as ClapArgs;
 use placet_api::documents::ToolList;
+use placet_types::text::visible;
 
 use crate::{
     client::{Client, ClientArgs},
@@ -37,7 +38,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
                 tool.mode_highest.to_string(),
                 if tool.writes { "yes" } else { "no" }.to_owned(),
                 required(&tool.input_schema),
-                output::clipped(tool.description.lines().next().unwrap_or_default(), 70),
+                output::clipped(&visible(tool.description.lines().next().unwrap_or_default()), 70),
             ]
         });
         output::table(["tool", "mode", "writes", "needs", "what it does"], rows);

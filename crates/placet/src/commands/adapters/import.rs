@@ -26,7 +26,7 @@ use placet_types::{
     },
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
     mode::{ApprovalMode, Effect},
-    text::is_hidden,
+    text::{is_hidden, visible},
 };
 use serde_json::Value;
 
@@ -341,9 +341,9 @@ fn print_report(file: &ContractFile, live: &Live) {
             Some(_) => "imported".to_owned(),
         };
         [
-            tool.name.clone(),
+            visible(&tool.name),
             state,
-            tool.annotations.as_ref().map(ToString::to_string).unwrap_or_default(),
+            tool.annotations.as_ref().map(|one| visible(&one.to_string())).unwrap_or_default(),
         ]
     });
     output::table(["tool", "", "what the server claims about it (not trusted)"], rows);

@@ -4,7 +4,7 @@
 
 use placet_api::documents::Timeline;
 use placet_approvals::views::TimelineStep;
-use placet_types::{error::ErrorCode, ids::ToolCallId, principal};
+use placet_types::{error::ErrorCode, ids::ToolCallId, principal, text::visible};
 
 use crate::{client::Client, failure::Outcome, output};
 
@@ -29,11 +29,12 @@ fn row(step: &TimelineStep) -> [String; 5] {
     let code = step.code.map(|code| format!("{code}")).into_iter();
     let audiences = Some(principal::listed(&step.audiences)).filter(|text| !text.is_empty());
     let under = step.directives.iter().map(|id| format!("under {id}"));
+    let note = note.map(|note| visible(&note)).into_iter();
     let notes: Vec<String> = code.chain(note).chain(audiences).chain(under).collect();
     [
         step.at.to_string(),
         what,
-        step.by.clone().unwrap_or_default(),
+        step.by.as_deref().map(visible).unwrap_or_default(),
         notes.join(": "),
         format!("{} {}", step.log, step.seq),
     ]

@@ -7,11 +7,7 @@ use placet_types::{digest::Digest, mode::EngineMode};
 use url::Url;
 
 use super::Check;
-use crate::{
-    client::Client,
-    config::{ledger::Choice, load::Config},
-    storage,
-};
+use crate::{client::Client, config::load::Config, storage};
 
 const ABOUT: &str = "running";
 
@@ -60,8 +56,5 @@ pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<C
 
 /// Whether a server may run on this data folder. If none does, the one that answers on the configured port is another's.
 fn may_run(config: &Config) -> bool {
-    match storage::choice(config, &config.data) {
-        Ok(Choice::Embedded) => storage::lock_holder(&config.data).is_some(),
-        Ok(Choice::Postgres(_)) | Err(_) => config.data.try_exists().unwrap_or(false),
-    }
+    storage::lock_holder(&config.data).is_some()
 }
