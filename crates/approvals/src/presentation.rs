@@ -175,7 +175,6 @@ pub(crate) fn own_view(
     let mut view =
         ApprovalView { unreachable: service.is_unreachable(approval), ..view_of(approval, state) };
     if !is_person(caller) {
-        view.void_reason = None;
         view.requirement.reasons.clear();
         view.withdrawn.iter_mut().for_each(|withdrawn| withdrawn.reason.clear());
         for vote in &mut view.votes {

@@ -301,7 +301,7 @@ async fn end_approval(
         context.note(event.clone()).await;
     }
     let expired = refusal.code == ErrorCode::ApprovalExpired;
-    // Shown to the people who may see the approval: nothing that only the log may contain.
+    // Shown to those who may see the approval, the caller included: nothing that only the log may contain.
     let reason = format!("{}: {}", refusal.code, refusal.message);
     let end = if expired { ApprovalState::Expired } else { ApprovalState::Void { reason } };
     let ended = match context.ledger.end_approval(approval, end, event).await {
