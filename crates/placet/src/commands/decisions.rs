@@ -18,8 +18,8 @@ use crate::{
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Example:\n  placet decisions dec_01J…\n\n\
     Operators and auditors see all decisions of their tenant, other people those of their agents and those made for them.\n\
-    The console and `GET /v1/decisions` list decisions by agent, tool, run, verdict, outcome and policy; the API also by\n\
-    the grant or break-glass record that they relied on (`directive`).")]
+    The console and `GET /v1/decisions` list decisions by agent, tool, run, verdict, outcome and policy.\n\
+    `GET /v1/decisions?directive=ID` lists those that relied on a grant or a break-glass record.")]
 pub(crate) struct Args {
     /// Which Placet.
     #[command(flatten)]
