@@ -153,7 +153,7 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
             if let Ok(Some(state)) = &found
                 && state.meta().applied_seq == at
             {
-                replay.flush()?;
+                replay.finish()?;
                 verdict = Some(compare(&tree, state)?);
             }
             Ok(())
@@ -176,7 +176,7 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
             Some(error) => OpenError::Refused(error),
             None => error.into(),
         })?;
-        replay.flush()?;
+        replay.finish()?;
         journal
     };
     if from > 0 {

@@ -552,7 +552,7 @@ pub(super) fn catch_up(
         replay.take(&frame).map_err(|error| OpenError::State(error.to_string()))?;
         progress.at(frame.seq);
     }
-    replay.flush()?;
+    replay.finish()?;
     Ok(replay.last_seq().saturating_add(1).saturating_sub(first))
 }
 

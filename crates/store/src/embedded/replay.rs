@@ -16,7 +16,7 @@ use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
-use super::codec::{Entry, decode_entry};
+use super::codec::{Entry, Meta, decode_entry};
 use super::edits::{Change, edits_of};
 use super::merkle::Merkle;
 use super::overlay::Overlay;
@@ -37,6 +37,8 @@ pub(super) struct Replay<'a> {
     changes: Vec<Change>,
     hashes: Vec<[u8; 32]>,
     last_seq: u64,
+    /// Whether there was nothing in the tree.
+    is_new: bool,
     /// Collects transitions that the state machines do not allow; without it they are trusted, since they were checked when written.
     judge: Option<&'a mut Judge>,
 }
@@ -65,6 +67,7 @@ impl<'a> Replay<'a> {
             changes: Vec::new(),
             hashes: Vec::new(),
             last_seq,
+            is_new: last_seq == 0,
             judge,
         }
     }
@@ -92,16 +95,26 @@ impl<'a> Replay<'a> {
         if self.changes.len() >= BATCH_ENTRIES { Ok(self.flush()?) } else { Ok(()) }
     }
 
-    /// Writes the pending edits to the state.
-    pub(super) fn flush(&mut self) -> Result<(), TreeFault> {
+    /// Writes the pending edits to the state, and all that is gathered of a new one.
+    pub(super) fn finish(&mut self) -> Result<(), TreeFault> {
+        self.flush()?;
+        if self.is_new { self.tree.write_rebuilt() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), TreeFault> {
         let Some(head) = self.hashes.last().copied() else { return Ok(()) };
         let (mut edits, counts) = edits_of(self.tree, &self.changes, self.tree.meta().counts)?;
         let grown = self.merkle.append(self.hashes.drain(..), &mut edits);
         let (applied_seq, frontier) = (self.last_seq, grown.frontier.clone());
-        self.tree.apply(&edits, |meta| {
+        let advance = |meta: &mut Meta| {
             (meta.applied_seq, meta.head) = (applied_seq, head);
             (meta.counts, meta.frontier) = (counts, frontier);
-        })?;
+        };
+        if self.is_new {
+            self.tree.apply_rebuilt(edits, advance)?;
+        } else {
+            self.tree.apply(&edits, advance)?;
+        }
         self.merkle.put(grown);
         self.changes.clear();
         self.overlay.arrived(self.last_seq);

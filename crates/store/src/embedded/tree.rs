@@ -7,6 +7,8 @@
 //! that a key that sled has lost is noticed; no answer comes from a value that does not verify; an error or a panic of sled is an error of
 //! the store.
 
+mod rebuild;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
