@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use hyper::body::{Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -136,10 +136,21 @@ async fn authenticate(
         Credentials { authorization: shown.authorization.or(minted.as_deref()), ..shown };
     let caller = Arc::new(api.read(verified(&api.engine, credentials)).await?);
     // Held until the response is written, however long that takes: nobody occupies the connections of all others.
-    let place = api.place(About::Request, &caller)?;
+    let about = if lasts(&request) { About::Lasting } else { About::Request };
+    let place = api.place(about, &caller)?;
     request.extensions_mut().insert(Arc::clone(&caller));
     request.extensions_mut().insert(Caller(caller));
     Ok(next.run(request).await.map(|body| Body::new(Occupying { body, _place: place })))
+}
+
+/// Whether a request asks for a stream that lasts while nothing happens: with `GET`, or with the method of MCP that listens for changes.
+fn lasts(request: &Request) -> bool {
+    let says = |name: HeaderName, word: &str| {
+        let said = request.headers().get(name).and_then(|value| value.to_str().ok());
+        said.is_some_and(|said| said.contains(word))
+    };
+    (request.method() == Method::GET && says(header::ACCEPT, "text/event-stream"))
+        || says(HeaderName::from_static("mcp-method"), "subscriptions/listen")
 }
 
 /// The body of a response, with the place of its request until it was written: it may be a stream.

@@ -1,8 +1,9 @@
 //! The places of event streams and of requests at work: how many there may be, and whose.
 //!
-//! Owns the counts. Followers of calls and of the approval service have separate places, equally many; requests have as many as there are
-//! connections. Invariant: one principal has a quarter of them at most (four where there are fewer than 16), one tenant three quarters, so
-//! that nobody takes all places.
+//! Owns the counts. Followers of calls and of the approval service have separate places, equally many; requests and streams that last have
+//! as many together as there are connections. Invariant: one principal has a quarter of them at most (four where there are fewer than 16),
+//! for requests and for streams that last a quarter each, so that its idle streams do not keep it from calling; one tenant has three
+//! quarters, so that nobody takes all places.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use placet_types::{
 use crate::counts::Counts;
 
 /// What a place is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum About {
     /// One call.
     Call,
@@ -24,6 +25,8 @@ pub enum About {
     Approvals,
     /// A request, until its answer is written, however long it waits and the answer lasts.
     Request,
+    /// A stream that lasts while nothing happens, such as that of an MCP session.
+    Lasting,
 }
 
 /// All places of one API.
@@ -45,7 +48,7 @@ struct Places {
 #[derive(Debug, Default)]
 struct Open {
     by_tenant: Counts<TenantId>,
-    by_person: Counts<Person>,
+    by_person: Counts<(Person, About)>,
 }
 
 /// A place, released on drop.
@@ -53,7 +56,7 @@ struct Open {
 #[must_use = "a place that is dropped is free again"]
 pub(crate) struct Place {
     places: Arc<Places>,
-    person: Person,
+    whose: (Person, About),
 }
 
 /// Why there is none.
@@ -77,7 +80,9 @@ impl Full {
         };
         match about {
             About::Request => format!("too many requests{whose} are at work"),
-            About::Call | About::Approvals => format!("too many event streams{whose} are open"),
+            About::Call | About::Approvals | About::Lasting => {
+                format!("too many event streams{whose} are open")
+            }
         }
     }
 }
@@ -97,16 +102,18 @@ impl Streams {
         let places = match about {
             About::Call => &self.calls,
             About::Approvals => &self.approvals,
-            About::Request => &self.requests,
+            About::Request | About::Lasting => &self.requests,
         };
         let person = (principal.tenant_id.clone(), principal.kind, principal.id.clone());
-        places.take(&person)?;
-        Ok(Place { places: Arc::clone(places), person })
+        let whose = (person, about);
+        places.take(&whose)?;
+        Ok(Place { places: Arc::clone(places), whose })
     }
 }
 
 impl Places {
-    fn take(&self, person: &Person) -> Result<(), Full> {
+    fn take(&self, whose: &(Person, About)) -> Result<(), Full> {
+        let tenant = &whose.0.0;
         let mut open = self.open.lock();
         let quarter = self.max.div_ceil(4);
         // A quarter of a few places would be useless.
@@ -115,14 +122,14 @@ impl Places {
         if open.by_tenant.all() >= self.max {
             return Err(Full::All);
         }
-        if open.by_person.of(person) >= own {
+        if open.by_person.of(whose) >= own {
             return Err(Full::Own);
         }
-        if open.by_tenant.of(&person.0) >= of_tenant {
+        if open.by_tenant.of(tenant) >= of_tenant {
             return Err(Full::Tenant);
         }
-        open.by_tenant.add(&person.0);
-        open.by_person.add(person);
+        open.by_tenant.add(tenant);
+        open.by_person.add(whose);
         Ok(())
     }
 }
@@ -130,8 +137,8 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.places.open.lock();
-        open.by_tenant.remove(&self.person.0);
-        open.by_person.remove(&self.person);
+        open.by_tenant.remove(&self.whose.0.0);
+        open.by_person.remove(&self.whose);
     }
 }
 
@@ -177,6 +184,22 @@ mod tests {
         assert_eq!(fill(&streams, About::Request, &who("acme", "a")).0.len(), 4);
         held.pop();
         assert_eq!(fill(&streams, About::Call, &who("initech", "a")).0.len(), 64);
+    }
+
+    #[test]
+    fn streams_that_last_leave_their_principal_its_requests_and_other_tenants_their_share() {
+        let streams = Streams::new(8, 16);
+        let (agent, other) = (who("acme", "a"), who("acme", "b"));
+        let lasting = fill(&streams, About::Lasting, &agent);
+        let asking = fill(&streams, About::Request, &agent);
+        assert_eq!(
+            (lasting.0.len(), lasting.1, asking.0.len(), asking.1),
+            (4, Full::Own, 4, Full::Own)
+        );
+        let (more, full) = fill(&streams, About::Lasting, &other);
+        assert_eq!((more.len(), full), (4, Full::Own));
+        assert_eq!(fill(&streams, About::Request, &other).1, Full::Tenant);
+        assert_eq!(fill(&streams, About::Request, &who("globex", "a")).0.len(), 4);
     }
 
     #[test]
