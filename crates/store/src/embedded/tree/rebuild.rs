@@ -8,7 +8,7 @@ use std::thread;
 
 use sled::{Db, IVec};
 
-use super::{Tree, TreeFault, guarded};
+use super::{FRESH_KEYS_MAX, Tree, TreeFault, guarded};
 use crate::embedded::codec::Meta;
 use crate::embedded::edits::Edits;
 use crate::embedded::keys;
@@ -16,8 +16,6 @@ use crate::embedded::sums::hash_of;
 
 /// The most threads that write.
 const WRITERS_MAX: usize = 8;
-/// How many keys are gathered before they are written: the more, the more neighbours are written to one page after another.
-const KEYS_MAX: usize = 131_072;
 
 /// What writing some keys changed in the count and the sum of all.
 #[derive(Debug, Default)]
@@ -40,7 +38,7 @@ impl Tree {
             fresh.extend(edits.into_iter().map(|(key, value)| (key, as_kept(value))));
             fresh.len()
         };
-        if many >= KEYS_MAX { self.write_rebuilt() } else { Ok(()) }
+        if many >= FRESH_KEYS_MAX { self.write_rebuilt() } else { Ok(()) }
     }
 
     /// Writes what was gathered, and then the metadata.
