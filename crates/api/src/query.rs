@@ -103,10 +103,8 @@ impl Params {
         let Some((name, _)) = self.0.first() else { return Ok(()) };
         // Only a name that one could have meant is repeated.
         let named = name.len() <= NAME_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic());
-        let which = if named { format!("`{name}`, which") } else { "one that".to_owned() };
-        Err(Failure::malformed(format!(
-            "of the query's parameters, {which} is unknown here or there twice"
-        )))
+        let which = if named { format!("parameter `{name}`") } else { "a parameter".to_owned() };
+        Err(Failure::malformed(format!("{which} of the query is unknown here or there twice")))
     }
 }
 

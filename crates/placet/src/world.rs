@@ -358,7 +358,7 @@ fn find_astray(
         } else if name.starts_with('.') {
             "it is hidden"
         } else if !extensions.contains(&extension) {
-            "its name does not end in lower case"
+            "the end of its name is not in lower case"
         } else {
             continue;
         };

@@ -124,8 +124,9 @@ pub(super) fn service() -> Vec<Route> {
         post("/v1/reload", service::reload, "reload", "status", "Reloads policies, contracts, directory and issuers; for operators")
             .about(
                 "All or nothing: everything is read and checked as at startup. If a file cannot be used, nothing changes, and `problems` \
-                 names it; where there are several tenants it only counts them, and the log names them. Every call is decided either by the old files or by the new ones, never by a mixture. `needs_restart` names the \
-                 changed keys of the rest of the configuration, which a reload does not apply.",
+                 names it; where there are several tenants it only counts them, and the log names them. Every call is decided either by the \
+                 old files or by the new ones, never by a mixture. `needs_restart` names the changed keys of the rest of the \
+                 configuration, which a reload does not apply.",
             )
             .body::<ReloadRequest>()
             .ok::<ReloadView>("What changed, and what is active now"),
