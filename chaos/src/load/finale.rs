@@ -41,6 +41,8 @@ use crate::{
 const AT_ONCE: usize = 16;
 /// How long to wait for an approved call, in milliseconds: as long as an approval lasts.
 const RUNS_MS: u64 = 3_500;
+/// For how long each call is asked for at least, however long those before it took: a slow machine is no broken promise.
+const ASKED_FOR: Duration = Duration::from_secs(15);
 /// The longest time from a call to its effect at the upstream.
 const LATEST: Duration = Duration::from_millis(2_500);
 /// The most records that an operator looks after.
@@ -73,6 +75,7 @@ fn tally(ended: Option<Result<bool, tokio::task::JoinError>>) -> usize {
 }
 
 async fn ask(scene: &Scene, call: &Call, node: usize, until: Instant) -> bool {
+    let until = until.max(Instant::now() + ASKED_FOR);
     let mut pause = 20;
     loop {
         let reply = call.send(scene, &Sending::new(Why::Final, node)).await;
