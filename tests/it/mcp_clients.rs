@@ -243,7 +243,8 @@ async fn a_cancelled_request_withdraws_its_call() {
     world.setup.put("a.txt", "hello");
     let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
     let delete = json!({ "path": "a.txt" });
-    let step = json!({ "cancelled_call": "files__delete", "args": delete, "after_ms": 1_000 });
+    let step =
+        json!({ "cancelled_call": "files__delete", "args": delete.clone(), "after_ms": 1_000 });
     assert_eq!(client.does(step).await, json!({ "cancelled": true }));
     until("the approval is withdrawn", || async {
         let withdrawn = world.ben.get("/v1/approvals?state=pending").await.ok();
@@ -251,6 +252,8 @@ async fn a_cancelled_request_withdraws_its_call() {
     })
     .await;
     assert!(world.setup.file("a.txt").is_file());
+    client.begins(json!({ "call": "files__delete", "args": delete })).await;
+    world.asked().await;
 }
 
 #[tokio::test]
@@ -315,6 +318,22 @@ async fn delete_as_task(agent: &Client) -> String {
     assert!(text(task, "statusMessage").contains("approvers"), "{created:#}");
     assert!(task["ttlMs"].as_u64().is_some_and(|ttl| ttl > 60_000), "{created:#}");
     text(task, "taskId")
+}
+
+#[tokio::test]
+async fn an_equal_call_attaches_while_the_request_of_a_held_one_is_open() {
+    let world = World::holding(60_000).await;
+    world.setup.put("a.txt", "hello");
+    let agent = world.setup.agent(&world.placet).await;
+    let first = call_as(&agent, "files__delete", json!({ "path": "a.txt" }));
+    let (done, task) = tokio::join!(first, async {
+        world.asked().await;
+        let task = delete_as_task(&agent).await;
+        world.approve().await.ok();
+        task
+    });
+    assert_eq!(said(&done["result"])["status"], "succeeded", "{done:#}");
+    assert_eq!(handle(&done["result"]), task);
 }
 
 async fn task(client: &Client, method: &'static str, id: &str) -> Value {

@@ -80,24 +80,27 @@ pub(crate) async fn call(
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) ticket: Ticket,
-    /// The digest that equal calls share.
-    request: Digest,
+    /// The digest that equal calls share; none where only the outcome of an earlier call is collected.
+    request: Option<Digest>,
     open: Option<Arc<OpenRequest>>,
 }
 
 impl Begun {
     /// Its final answer was sent.
     pub(crate) fn ended(&self, shared: &Shared, session: Option<&str>, id: &RequestId) {
-        shared.held.forget(&self.request);
+        shared.held.forget_call(self.ticket.call_id());
         if let Some(session) = session {
             shared.requests.answered(session, id);
         }
     }
 
-    /// It goes on, and nobody waits for it: an equal call attaches to it.
+    /// It is held, or goes on and nobody waits for it: an equal call attaches to it.
     pub(crate) fn remembered(&self, shared: &Shared) {
-        if !self.open.as_ref().is_some_and(|open| open.is_cancelled()) {
-            shared.held.remember(self.request, self.ticket.call_id().clone());
+        let Some(request) = self.request else { return };
+        shared.held.remember(request, self.ticket.call_id().clone());
+        // Only then: a cancellation meanwhile has forgotten it before.
+        if self.open.as_ref().is_some_and(|open| open.is_cancelled()) {
+            shared.held.forget(&request);
         }
     }
 }
@@ -156,7 +159,7 @@ pub(crate) async fn begin(
         let open = asking
             .session
             .map(|session| shared.requests.opened(session, id, ticket.call_id(), request));
-        Begun { ticket, request, open }
+        Begun { ticket, request: Some(request), open }
     }))
 }
 
@@ -196,7 +199,7 @@ async fn submitted(
     result_of(&answer, of).map(CallToolResponse::Complete)
 }
 
-/// Waits for a call that has begun. One that has no end then is remembered, so that an equal one attaches to it.
+/// Waits for a call that has begun. One that is held, or has no end then, is remembered, so that an equal one attaches to it.
 pub(crate) async fn waited(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -204,9 +207,9 @@ pub(crate) async fn waited(
     context: &RequestContext<RoleServer>,
     waiting: Waiting<'_>,
 ) -> Result<Answer, Refusal> {
-    let answer = wait(shared, asking, &mut begun.ticket, context, waiting).await?;
+    let answer = wait(shared, asking, &mut begun, context, waiting).await?;
     if answer.is_final() {
-        shared.held.forget(&begun.request);
+        shared.held.forget_call(begun.ticket.call_id());
     } else {
         begun.remembered(shared);
     }
@@ -311,16 +314,14 @@ async fn follow(
     waiting: Waiting<'_>,
 ) -> Result<CallToolResult, ErrorData> {
     let waited = match shared.engine.follow(&asking.caller, call).await {
-        Ok(mut ticket) => wait(shared, asking, &mut ticket, context, waiting).await,
+        Ok(ticket) => {
+            let begun = Begun { ticket, request: None, open: None };
+            waited(shared, asking, begun, context, waiting).await
+        }
         Err(refusal) => Err(refusal),
     };
     match waited {
-        Ok(answer) => {
-            if answer.is_final() {
-                shared.held.forget_call(call);
-            }
-            result_of(&uris::renamed(answer, shared, asking), of)
-        }
+        Ok(answer) => result_of(&uris::renamed(answer, shared, asking), of),
         Err(refusal) => Ok(results::refused(&refusal, of)),
     }
 }
@@ -330,7 +331,7 @@ async fn follow(
 async fn wait(
     shared: &Shared,
     asking: &Asking<'_>,
-    ticket: &mut Ticket,
+    begun: &mut Begun,
     context: &RequestContext<RoleServer>,
     waiting: Waiting<'_>,
 ) -> Result<Answer, Refusal> {
@@ -339,10 +340,10 @@ async fn wait(
     let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
     let mut tick = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
     let mut progress =
-        context.meta.get_progress_token().map(|token| Teller::new(context, token, ticket));
+        context.meta.get_progress_token().map(|token| Teller::new(context, token, &begun.ticket));
     let mut page: Option<BoxFuture<'_, ()>> = None;
     loop {
-        let current = ticket.current();
+        let current = begun.ticket.current();
         if let (None, Some(pages), Answer::Held(held)) = (&page, waiting.pages, &current) {
             page = pages.told(held).map(|request| opened(context, request).boxed());
         }
@@ -352,6 +353,9 @@ async fn wait(
                 progress.tell_last_steps().await;
             }
             return Ok(current);
+        }
+        if is_held {
+            begun.remembered(shared);
         }
         tokio::select! {
             biased;
@@ -363,7 +367,7 @@ async fn wait(
                     progress.tell_step(step).await;
                 }
             }
-            _answer = ticket.changed() => {}
+            _answer = begun.ticket.changed() => {}
             () = tokio::time::sleep_until(until), if is_held => {}
             // The call stays held, and its outcome can be had after the restart.
             () = shared.closing.cancelled(), if is_held => return Ok(current),

@@ -26,9 +26,9 @@ pub(crate) async fn cancel(
     reason: Option<&str>,
 ) {
     let Some(open) = shared.requests.cancelled(session, id) else { return };
-    let withdrawn = withdraw(shared, caller, &open.call, reason).await;
+    // First: an equal call that comes meanwhile is a new one.
     shared.held.forget(&open.request);
-    if let Err(refusal) = withdrawn {
+    if let Err(refusal) = withdraw(shared, caller, &open.call, reason).await {
         tracing::info!(call_id = %open.call, code = %refusal.code, "a cancelled call was not withdrawn");
     }
 }
