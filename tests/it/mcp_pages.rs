@@ -61,6 +61,7 @@ async fn a_client_is_sent_to_the_page_of_the_approval_and_gets_the_outcome_of_it
         let page = world.placet.url(&format!("/approvals/{approval}"));
         assert_eq!(opened[0]["url"], page.as_str(), "{mode}");
         assert!(text(&opened[0], "message").contains("approvers"), "{mode}: {done:#}");
+        assert_eq!(opened[0]["elicitationId"], approval, "{mode}: {done:#}");
     }
 }
 

@@ -23,7 +23,7 @@ use placet_identity::VerifiedCaller;
 use placet_types::{
     clock::Timestamp,
     digest::{Digest, DigestBuilder},
-    ids::{ApprovalId, ToolCallId},
+    ids::ToolCallId,
     json::canonical_digest,
 };
 
@@ -54,7 +54,7 @@ impl ApprovalPages {
         asked: &Digest,
         now: Timestamp,
     ) -> Option<InputRequiredResult> {
-        let request = InputRequest::Elicitation(ElicitRequest::new(self.request(held, None)?));
+        let request = InputRequest::Elicitation(ElicitRequest::new(self.request(held)?));
         let pending = held.result.pending_approval.as_ref()?;
         let lasts = u64::try_from(pending.expires_at.since_ms(now)).ok()?;
         let options =
@@ -67,12 +67,12 @@ impl ApprovalPages {
 
     /// The request to open a held call's page, sent to a client in a session while its own request stays open.
     pub(crate) fn told(&self, held: &Held) -> Option<ServerRequest> {
-        let request = self.request(held, Some(&held.approval_id))?;
-        Some(ServerRequest::ElicitRequest(ElicitRequest::new(request)))
+        Some(ServerRequest::ElicitRequest(ElicitRequest::new(self.request(held)?)))
     }
 
-    /// Has an id in the revisions that want one. Nothing for a call that waits for something else than people.
-    fn request(&self, held: &Held, id: Option<&ApprovalId>) -> Option<ElicitRequestParams> {
+    /// Has an id in each revision, since the SDK writes the field in those without it too. Nothing for a call that waits for something else
+    /// than people.
+    fn request(&self, held: &Held) -> Option<ElicitRequestParams> {
         held.result.pending_approval.as_ref().filter(|pending| pending.state == PENDING)?;
         let url = self.console.join(&format!("approvals/{}", held.approval_id)).ok()?;
         Some(ElicitRequestParams::UrlElicitationParams {
@@ -82,7 +82,7 @@ impl ApprovalPages {
                 results::awaited(held)
             ),
             url: url.into(),
-            elicitation_id: id.map(ToString::to_string).unwrap_or_default(),
+            elicitation_id: held.approval_id.to_string(),
         })
     }
 
