@@ -365,9 +365,12 @@ async fn a_result_says_what_became_of_its_call_whatever_the_server_answers() {
     };
     let call = |answer: &Value| answer["result"]["_meta"]["io.placet/call"].clone();
     // A read without an answer, and one with an answer of another kind.
-    for (id, tool) in [(1, "die"), (2, "other_kind")] {
+    for (id, tool, why) in [
+        (1, "die", "the connection ended before the answer"),
+        (2, "other_kind", "the answer is no result of what was asked"),
+    ] {
         let failed = reads.calls(id, tool, json!({})).await;
-        begins(&failed, "ADAPTER_FAILED: the tool gave no usable answer");
+        begins(&failed, &format!("ADAPTER_FAILED: the tool gave no usable answer: {why};"));
         assert_eq!(failed["result"]["isError"], true);
         assert_eq!(call(&failed)["error"]["error_code"], "ADAPTER_FAILED", "{failed:#}");
     }

@@ -86,20 +86,25 @@ pub(crate) fn conclude(
                 result.cost = declared;
                 return (Outcome::Unknown(reason), result);
             }
-            let mut result = unusable(subject, over_ms, now);
+            let mut result = unusable(subject, over_ms, reason, now);
             result.cost = declared;
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
     }
 }
 
-/// The result of a read that was sent and gave no usable answer.
-fn unusable(subject: Subject, over_ms: Option<u64>, now: Timestamp) -> ToolResultEnvelope {
+/// The result of a read that was sent and gave no usable answer, for this reason if not because its time was over.
+fn unusable(
+    subject: Subject,
+    over_ms: Option<u64>,
+    reason: String,
+    now: Timestamp,
+) -> ToolResultEnvelope {
     let why = match over_ms {
         Some(ms) => {
             format!("no answer within {ms} ms, which is `tool_latency_ms_max` of the run's budget")
         }
-        None => "the connection ended, or its answer is not valid".to_owned(),
+        None => reason,
     };
     let message = format!(
         "the tool gave no usable answer: {why}; the call changes nothing, and a new one may be made"
@@ -107,12 +112,15 @@ fn unusable(subject: Subject, over_ms: Option<u64>, now: Timestamp) -> ToolResul
     // A call that was held has a record, whose end is replayed under the same key.
     let has_record = subject.key.is_some() || subject.approval_id.is_some();
     let again = if has_record { ", with another key if it has one" } else { "" };
-    let larger = if over_ms.is_some() { ", in a run with more time" } else { "" };
+    let (larger, then) = match over_ms {
+        Some(_) => (", in a run with more time", ""),
+        None => ("", " If it ends the same way, an operator has to look at the tool."),
+    };
     let refusal = Refusal::new(ErrorCode::AdapterFailed, message)
         .with_execution(Execution::ExecutedAndFailed);
     let error = ResultError {
         retryable: subject.key.is_none(),
-        remediation: format!("Make the call again{again}{larger}; it changes nothing."),
+        remediation: format!("Make the call again{again}{larger}; it changes nothing.{then}"),
         ..error_of(&refusal)
     };
     let mut result = subject.result(ResultStatus::Failed, now);
