@@ -98,10 +98,19 @@ async fn en_01_en_03_a_session_keeps_its_calls_and_its_model_is_told_of_them() {
     let mut contract = weather(&url);
     contract["capabilities"]["warn"] = contract["capabilities"]["set"].clone();
     contract["capabilities"]["warn"]["mode"] = json!("destructive");
-    let (_setup, _placet, agent) = world([contract]).await;
+    let mut secret = contract.clone();
+    (secret["adapter"], secret["tenants"]) = (json!("secret"), json!(["acme"]));
+    let (_setup, _placet, agent) = world([contract, secret]).await;
     session(&agent, "s1", json!({ "namespaces": { "weather_api": "weather" } })).await;
     let taken = agent.post("/v1/sessions", &json!({ "session_id": "s1" })).await;
     taken.refused(409, "RUN_TAKEN");
+    // Nobody learns from it which adapters others have.
+    for adapter in ["absent", "secret"] {
+        let request = json!({ "session_id": "s2", "namespaces": { "weather_api": adapter } });
+        let refused = agent.post("/v1/sessions", &request).await.refused(400, "VALIDATION_ERROR");
+        let problem = text(&refused["problems"][0], "problem");
+        assert_eq!(problem, format!("no tool of an adapter `{adapter}` is open to you"));
+    }
     let calls = [
         call("1", "weather_api::get", json!({ "city": "Bern" })),
         call("2", "weather::get", json!({ "city": "Bern again" })),

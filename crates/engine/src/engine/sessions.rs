@@ -40,14 +40,14 @@ impl Engine {
     /// Opens a session of the caller on this node: a run of the same id that keeps its calls.
     ///
     /// # Errors
-    /// As for [`Engine::open_run`].
+    /// As for [`Engine::open_run`]; [`ErrorCode::ValidationError`] for namespaces that stand for nothing the caller may use.
     pub async fn open_session(
         &self,
         caller: &VerifiedCaller,
         request: OpenSession,
     ) -> Result<SessionView, Refusal> {
         let OpenSession { session_id, safety_mode, run_budget, taint, namespaces } = request;
-        let session = Session::new(namespaces)?;
+        let session = Session::new(namespaces, &usable(&self.context, caller))?;
         let run = RunRequest {
             session_id: Some(conversation(&session_id)?),
             run_id: session_id.clone(),

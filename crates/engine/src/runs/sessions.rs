@@ -20,7 +20,10 @@ use placet_types::{
     taint::Taint,
 };
 
-use super::batch_views::{BatchCall, CallResult, Reference};
+use super::{
+    batch_views::{BatchCall, CallResult, Reference},
+    offer::Tools,
+};
 
 /// The most calls that are kept; the oldest are forgotten first.
 const CALLS_MAX: usize = 1_000;
@@ -50,8 +53,8 @@ pub struct OpenSession {
     /// What the session has in its context so far, as in a run.
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
     pub taint: std::collections::BTreeSet<Taint>,
-    /// The adapter that each namespace in `namespace::tool` stands for. A namespace that is not listed stands for the adapter of the same
-    /// name.
+    /// The adapter that each namespace in `namespace::tool` stands for: one with a tool that the caller may use. A namespace that is not
+    /// listed stands for the adapter of the same name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub namespaces: BTreeMap<String, AdapterName>,
 }
@@ -141,13 +144,24 @@ impl Session {
     /// A session without calls.
     ///
     /// # Errors
-    /// [`ErrorCode::ValidationError`] for namespaces that cannot be written before `::`.
-    pub(crate) fn new(namespaces: BTreeMap<String, AdapterName>) -> Result<Self, Refusal> {
+    /// [`ErrorCode::ValidationError`] for namespaces that cannot be written before `::`, or stand for an adapter without any of these tools.
+    pub(crate) fn new(
+        namespaces: BTreeMap<String, AdapterName>,
+        tools: &Tools,
+    ) -> Result<Self, Refusal> {
         let fits =
             |name: &String| (1..=NAMESPACE_BYTES_MAX).contains(&name.len()) && !name.contains(':');
         if namespaces.len() > NAMESPACES_MAX || !namespaces.keys().all(fits) {
             let problem = "at most 64 names of 1 to 64 bytes, without a colon";
             let refusal = Refusal::new(ErrorCode::ValidationError, "the namespaces cannot be used");
+            return Err(refusal.with_problem("/namespaces", problem));
+        }
+        // An adapter that is hidden from the caller and one that does not exist answer alike.
+        let is_open = |adapter: &AdapterName| tools.keys().any(|id| id.adapter() == adapter);
+        if let Some((name, adapter)) = namespaces.iter().find(|(_, adapter)| !is_open(adapter)) {
+            let message = format!("the namespace `{name}` stands for nothing that you may call");
+            let problem = format!("no tool of an adapter `{adapter}` is open to you");
+            let refusal = Refusal::new(ErrorCode::ValidationError, message);
             return Err(refusal.with_problem("/namespaces", problem));
         }
         Ok(Self { namespaces, ..Self::default() })
