@@ -53,7 +53,7 @@ const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("source").required(true).args(["stdio", "url", "mcp_servers", "openapi"]))]
 pub(crate) struct Args {
-    /// The adapter's name; with --mcp-servers, the one server to import. As TOOL=NAME, another name for a tool whose own cannot be used.
+    /// The adapter's name; with --mcp-servers, a server to import. As TOOL=NAME, another name for a tool whose own cannot be used.
     #[arg(long, value_name = "NAME|TOOL=NAME")]
     name: Vec<String>,
     /// A server to start as a child process; its command follows `--`.
@@ -113,7 +113,7 @@ pub(crate) struct Args {
 /// What `--name` names.
 #[derive(Default)]
 struct Names {
-    adapter: Option<AdapterName>,
+    adapters: BTreeSet<AdapterName>,
     /// The names of capabilities, by the names of their tools.
     tools: BTreeMap<String, CapabilityName>,
 }
@@ -127,9 +127,9 @@ impl Names {
                 // As the file names it, or as the adapter is called.
                 None if args.mcp_servers.is_some() => {
                     let name = servers::adapter_name(text).attempted(format!("`--name {text}`"))?;
-                    names.adapter.replace(name).is_some()
+                    !names.adapters.insert(name)
                 }
-                None => names.adapter.replace(text.parse().map_err(wrong)?).is_some(),
+                None => !names.adapters.insert(text.parse().map_err(wrong)?),
                 Some((tool, name)) => {
                     let name = name.parse().map_err(wrong)?;
                     names.tools.insert(tool.to_owned(), name).is_some()
@@ -143,8 +143,8 @@ impl Names {
     }
 
     fn adapter(&self) -> Result<&AdapterName, Failure> {
-        let nameless = || Failure::usage("`--name` says what the adapter is called");
-        self.adapter.as_ref().ok_or_else(nameless)
+        let unclear = || Failure::usage("one `--name` says what the adapter is called");
+        self.adapters.first().filter(|_| self.adapters.len() == 1).ok_or_else(unclear)
     }
 }
 
@@ -219,7 +219,7 @@ pub(crate) async fn all_of(
     let named = ConfigArgs { config: Some(config.to_owned()), ..ConfigArgs::default() };
     let config = Config::load(&named, environment)?;
     let (mut sources, mut exit) = (Vec::new(), Exit::Ok);
-    for server in servers::read(servers, None, environment)? {
+    for server in servers::read(servers, &BTreeSet::new(), environment)? {
         match server {
             Ok(mut source) => {
                 pass_on(&mut source.transport, environment);
@@ -545,7 +545,7 @@ pub(crate) fn capability(
 fn sources(args: &Args, names: &Names, environment: &Environment) -> Result<Vec<Source>, Failure> {
     let mut sources = match &args.mcp_servers {
         Some(path) => {
-            let all = servers::read(path, names.adapter.as_ref(), environment)?;
+            let all = servers::read(path, &names.adapters, environment)?;
             let all: Result<Vec<Source>, String> = all.into_iter().collect();
             all.attempted(format!("`{}` cannot be imported", path.display()))?
         }

@@ -3,7 +3,10 @@
 //! Owns parsing and the treatment of secrets: a value that looks like one is never written into a contract; the
 //! contract names a secret instead, and the operator is told how to provide it. Unknown keys are other clients' business.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use placet_telemetry::redact::{holds_secret, is_secret_name};
 use placet_types::{
@@ -63,11 +66,11 @@ struct Server {
     disabled: bool,
 }
 
-/// Each server of a file, or the one that becomes an adapter of this name; or why it cannot be expressed as a contract. `-` is standard
+/// Each server of a file, or those that become the adapters of these names; or why it cannot be expressed as a contract. `-` is standard
 /// input.
 pub(crate) fn read(
     path: &Path,
-    only: Option<&AdapterName>,
+    only: &BTreeSet<AdapterName>,
     environment: &Environment,
 ) -> Result<Vec<Result<Source, String>>, Failure> {
     let what = || format!("`{}` cannot be imported", path.display());
@@ -75,30 +78,29 @@ pub(crate) fn read(
     parse(&text, only, environment).attempted(what())
 }
 
-/// Each server in the text of such a file, or the one of that name; or why it cannot be expressed as a contract.
+/// Each server in the text of such a file, or those of these names; or why it cannot be expressed as a contract.
 ///
 /// # Errors
 /// What is wrong with it, without any of its values.
 pub(crate) fn parse(
     text: &str,
-    only: Option<&AdapterName>,
+    only: &BTreeSet<AdapterName>,
     environment: &Environment,
 ) -> Result<Vec<Result<Source, String>>, String> {
     let file: ServersFile = serde_json::from_str(text).map_err(|error| {
         format!("it is no `mcpServers` file: line {}, column {}", error.line(), error.column())
     })?;
-    let is_wanted = |name: &str| {
-        only.is_none_or(|only| adapter_name(name).is_ok_and(|adapter| adapter == *only))
-    };
-    let servers = file.servers.into_iter();
-    let enabled = servers.filter(|(name, server)| !server.disabled && is_wanted(name));
-    let sources: Vec<_> =
-        enabled.map(|(name, server)| source(&name, server, environment)).collect();
-    if sources.is_empty() {
-        let which = only.map(|name| format!(" as `{name}`")).unwrap_or_default();
+    let named = |name: &str| adapter_name(name).ok().filter(|adapter| only.contains(adapter));
+    let is_wanted = |name: &str| only.is_empty() || named(name).is_some();
+    let mut servers = file.servers;
+    servers.retain(|name, server| !server.disabled && is_wanted(name));
+    let found: BTreeSet<_> = servers.keys().filter_map(|name| named(name)).collect();
+    let missing = only.difference(&found).next();
+    if servers.is_empty() || missing.is_some() {
+        let which = missing.map(|name| format!(" as `{name}`")).unwrap_or_default();
         return Err(format!("it names no server{which} that is enabled"));
     }
-    Ok(sources)
+    Ok(servers.into_iter().map(|(name, server)| source(&name, server, environment)).collect())
 }
 
 fn source(name: &str, server: Server, environment: &Environment) -> Result<Source, String> {

@@ -1,6 +1,6 @@
 //! Tests of import, diff and pin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
     contract::{
@@ -69,7 +69,7 @@ fn options(mode: ApprovalMode) -> ImportOptions {
 }
 
 fn sources(text: &str, environment: &Environment) -> Result<Vec<Source>, String> {
-    parse(text, None, environment)?.into_iter().collect()
+    parse(text, &BTreeSet::new(), environment)?.into_iter().collect()
 }
 
 fn name(text: &str) -> CapabilityName {
@@ -358,14 +358,20 @@ fn an_argument_that_gives_a_password_is_refused_and_one_that_says_where_it_is_is
 }
 
 #[test]
-fn a_server_that_is_named_is_read_beside_one_that_cannot_be() {
+fn servers_that_are_named_are_read_beside_one_that_cannot_be() {
     let environment = Environment::of([]);
-    let text = r#"{"mcpServers": {"Good One": {"command": "x"}, "bad": {}}}"#;
-    let only = |name: &str| parse(text, Some(&name.parse().unwrap()), &environment);
+    let text =
+        r#"{"mcpServers": {"Good One": {"command": "x"}, "bad": {}, "other": {"command": "y"}}}"#;
+    let only = |names: &str| {
+        let names = names.split(' ').map(|name| name.parse().unwrap()).collect();
+        parse(text, &names, &environment)
+    };
     let read = only("good-one").unwrap();
     assert!(matches!(&read[..], [Ok(source)] if source.name.as_str() == "good-one"), "{read:?}");
     assert!(only("bad").unwrap()[0].is_err());
-    assert_eq!(only("none").unwrap_err(), "it names no server as `none` that is enabled");
+    let read = only("good-one other").unwrap();
+    assert!(matches!(&read[..], [Ok(_), Ok(other)] if other.name.as_str() == "other"), "{read:?}");
+    assert_eq!(only("none other").unwrap_err(), "it names no server as `none` that is enabled");
 }
 
 #[test]
