@@ -8,10 +8,13 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{
-    client::text,
-    placet::Placet,
-    setup::{Setup, plan},
+use crate::{
+    harness::{
+        client::text,
+        placet::Placet,
+        setup::{Setup, plan},
+    },
+    mcp_clients::{posted, stateless},
 };
 
 fn directory(setup: &Setup, is_active: bool) {
@@ -123,21 +126,39 @@ async fn smuggling_attempts_of_verified_callers_are_in_the_chain() {
     let agent = setup.agent(&placet).await;
     let call = plan("files__read", "s1", json!({ "path": "CANARY" })).to_string();
     let twice = call.replacen('{', "{\"tool\":\"files__delete\",", 1);
+    let nested = call.replace("\"CANARY\"", &format!("{}{}", "[".repeat(65), "]".repeat(65)));
     for body in [
         Bytes::from(twice.clone()),
         Bytes::from(twice),
         Bytes::from(format!("[{call}]")),
         Bytes::from(format!("\u{feff}{call}")),
         Bytes::from([call.as_bytes(), b"\xff"].concat()),
+        Bytes::from(format!("{call}{call}")),
+        Bytes::from(nested),
+        Bytes::from(call.replace("\"CANARY\"", "1e400")),
     ] {
         agent.post_text("/v1/calls", body).await.refused(400, "VALIDATION_ERROR");
     }
+    let keyed = call.replacen('{', "{\"idempotency_key\":\"k1\",", 1);
+    let keyed = serde_json::from_str(&keyed).unwrap();
+    agent.call_with(&keyed, "idempotency-key", "k2").await.refused(400, "VALIDATION_ERROR");
+    let read = json!({ "name": "files__read", "arguments": { "path": "CANARY" } });
+    let read = stateless("tools/call", read).to_string();
+    assert_eq!(posted(&agent, "tools/call", "files__delete", read.clone()).await.status, 400);
+    assert_eq!(posted(&agent, "tools/call", "files__read", read + "x").await.status, 400);
     // What is merely wrong is no attempt.
     agent.post_text("/v1/calls", "{").await.refused(400, "VALIDATION_ERROR");
     placet.stop().await;
     let events = security_events(&setup).await;
-    for (words, times) in [("a key that is there twice", 2), ("batches", 1), ("byte order mark", 2)]
-    {
+    for (words, times) in [
+        ("a key that is there twice", 2),
+        ("batches", 1),
+        ("byte order mark", 2),
+        ("bytes after their document", 2),
+        ("nested too deep", 1),
+        ("a number or character", 1),
+        ("a header that is there twice or contradicts the body", 2),
+    ] {
         let told = with_note(&events, words);
         assert_eq!(told.len(), 1, "{words}: {events:#?}");
         assert!(text(told[0], "note").contains(&format!(": {times} ")), "{:#}", told[0]);
@@ -159,6 +180,9 @@ async fn forged_tokens_are_one_entry_for_their_address() {
             .await
             .refused(401, "UNAUTHENTICATED");
     }
+    let client = placet.client(Some(good.clone()));
+    let twice = client.request(Method::GET, "/v1/tools").header("authorization", "Bearer other");
+    client.send(twice.body(Bytes::new()).unwrap()).await.refused(401, "UNAUTHENTICATED");
     // No token at all is no forged one.
     let nobody = placet.client(None);
     let request = nobody.request(Method::GET, "/v1/tools").body(Bytes::new()).unwrap();
@@ -167,7 +191,7 @@ async fn forged_tokens_are_one_entry_for_their_address() {
     let events = security_events(&setup).await;
     let told = with_note(&events, "tokens from");
     assert_eq!(told.len(), 1, "{events:#?}");
-    assert_eq!(text(told[0], "note"), "refused within a minute: 3 tokens from 127.0.0.1");
+    assert_eq!(text(told[0], "note"), "refused within a minute: 4 tokens from 127.0.0.1");
     assert_eq!(told[0]["code"], "UNAUTHENTICATED");
     assert!(!json!(events).to_string().contains(signature));
 }

@@ -21,11 +21,7 @@ use placet_types::{
     json::{JsonError, JsonFault, JsonLimits, from_value_strict, parse_strict},
 };
 
-use crate::{
-    answer::JSON,
-    problem::Failure,
-    state::{ApiState, Caller},
-};
+use crate::{answer::JSON, problem::Failure, state::ApiState};
 
 /// How much of an oversized body is read and discarded, in multiples of the limit, so that its client gets the error.
 const DISCARD_FACTOR: usize = 32;
@@ -39,7 +35,6 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for StrictJson<T> {
 
     async fn from_request(request: Request, api: &ApiState) -> Result<Self, Failure> {
         check_media_type(request.headers())?;
-        let caller = request.extensions().get::<Caller>().cloned();
         let config = api.config();
         let within = Duration::from_millis(config.request_timeout_ms);
         let bytes =
@@ -47,11 +42,9 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for StrictJson<T> {
         let bytes = bytes.map_err(|_elapsed| body_too_slow())??;
         let limits = JsonLimits { bytes_max: config.body_bytes_max, ..JsonLimits::default() };
         let document = parse_strict(&bytes, &limits);
-        if let (Some(Caller(caller)), Some(attempt)) = (&caller, Attempt::of(&document)) {
-            api.engine.attempted(caller, attempt);
-        }
+        let attempt = Attempt::of(&document);
         let read = document.and_then(object).and_then(from_value_strict);
-        read.map(Self).map_err(|error| invalid(&error))
+        read.map(Self).map_err(|error| invalid(&error).counted(attempt))
     }
 }
 

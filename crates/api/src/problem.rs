@@ -11,7 +11,10 @@ use http::{HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use placet_engine::answer::{Answer, RefusedCall};
+use placet_engine::{
+    answer::{Answer, RefusedCall},
+    attempts::Attempt,
+};
 use placet_types::{
     envelope::result::ToolResultEnvelope,
     error::{ErrorCode, Execution, Problem, Refusal},
@@ -92,6 +95,7 @@ struct Parts {
     document: ProblemDocument,
     detail: Option<String>,
     scopes_needed: Vec<String>,
+    attempt: Option<Attempt>,
 }
 
 impl Failure {
@@ -111,7 +115,13 @@ impl Failure {
     pub fn with_status(refusal: Refusal, status: StatusCode) -> Self {
         let document = ProblemDocument::of_refusal(&refusal, status);
         let Refusal { detail, scopes_needed, .. } = refusal;
-        Self(Box::new(Parts { document, detail, scopes_needed }))
+        Self(Box::new(Parts { document, detail, scopes_needed, attempt: None }))
+    }
+
+    /// The same, to be counted for the audit: the router reads it from the response.
+    pub(crate) fn counted(mut self, attempt: Option<Attempt>) -> Self {
+        self.0.attempt = attempt;
+        self
     }
 
     /// The refusal of one call.
@@ -220,6 +230,9 @@ impl IntoResponse for Failure {
         }
         if let (ErrorCode::InProgress, Some(call_id)) = (document.error_code, &document.call_id) {
             headers.extend(call_location(call_id).map(|location| (header::LOCATION, location)));
+        }
+        if let Some(attempt) = self.0.attempt {
+            response.extensions_mut().insert(attempt);
         }
         response
     }

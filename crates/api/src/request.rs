@@ -9,6 +9,7 @@ use axum::extract::{FromRequestParts, Path};
 use http::{HeaderMap, HeaderName, request::Parts};
 
 use placet_engine::{
+    attempts::Attempt,
     runs::batch_views::Batch,
     submission::{Inbound, Submission},
 };
@@ -51,13 +52,11 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl<'h> Credentials<'h> {
     /// Reads them; either header may be absent, neither may be repeated.
-    pub(crate) fn of(headers: &'h HeaderMap) -> Result<Self, Failure> {
+    pub(crate) fn of(headers: &'h HeaderMap) -> Result<Self, Refusal> {
         let read = |name: HeaderName| {
             at_most_one(headers, &name).map_err(|problem| {
-                Failure::new(Refusal::new(
-                    ErrorCode::Unauthenticated,
-                    format!("the header `{name}` {problem}"),
-                ))
+                let message = format!("the header `{name}` {problem}");
+                Refusal::new(ErrorCode::Unauthenticated, message)
             })
         };
         Ok(Self {
@@ -142,7 +141,7 @@ impl<S: Send + Sync> FromRequestParts<S> for CallHeaders {
         let refused =
             |problem: &str| Failure::malformed(format!("the header `Idempotency-Key` {problem}"));
         let idempotency_key = at_most_one(&parts.headers, &IDEMPOTENCY_KEY)
-            .map_err(refused)?
+            .map_err(|problem| refused(problem).counted(Some(Attempt::Headers)))?
             .map(|key| {
                 IdempotencyKey::new(key).map_err(|error| refused(&format!("is refused: {error}")))
             })
@@ -179,7 +178,8 @@ impl CallHeaders {
             let problem = "the header `Idempotency-Key` says another key";
             let refusal =
                 Refusal::new(ErrorCode::ValidationError, format!("{problem} than the body"));
-            return Err(Failure::new(refusal.with_problem(pointer, problem)));
+            return Err(Failure::new(refusal.with_problem(pointer, problem))
+                .counted(Some(Attempt::Headers)));
         }
         Ok(said.or_else(|| header.cloned()))
     }

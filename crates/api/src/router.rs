@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use url::Url;
 
-use placet_engine::engine::Engine;
+use placet_engine::{attempts::Attempt, engine::Engine};
 use placet_identity::{ClientCertificate, VerifiedCaller};
 use placet_types::error::{ErrorCode, Refusal};
 
@@ -128,7 +128,11 @@ async fn authenticate(
 ) -> Result<Response, Failure> {
     let certificate = request.extensions().get::<ClientCertificate>();
     let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
-    let shown = Credentials { certificate, peer, ..Credentials::of(request.headers())? };
+    let shown = Credentials::of(request.headers()).map_err(|refusal| {
+        peer.iter().for_each(|peer| api.engine.token_refused(*peer, refusal.code));
+        api.engine.unverified(refusal)
+    })?;
+    let shown = Credentials { certificate, peer, ..shown };
     let shows_nothing = shown.authorization.is_none() && certificate.is_none();
     let minted = development.filter(|_| shows_nothing).and_then(|mint| mint());
     let minted = minted.map(|token| format!("Bearer {token}"));
@@ -139,8 +143,12 @@ async fn authenticate(
     let about = if lasts(&request) { About::Lasting } else { About::Request };
     let place = api.place(about, &caller)?;
     request.extensions_mut().insert(Arc::clone(&caller));
-    request.extensions_mut().insert(Caller(caller));
-    Ok(next.run(request).await.map(|body| Body::new(Occupying { body, _place: place })))
+    request.extensions_mut().insert(Caller(Arc::clone(&caller)));
+    let response = next.run(request).await;
+    if let Some(attempt) = response.extensions().get::<Attempt>() {
+        api.engine.attempted(&caller, *attempt);
+    }
+    Ok(response.map(|body| Body::new(Occupying { body, _place: place })))
 }
 
 /// Whether a request asks for a stream that lasts while nothing happens: with `GET`, or with the method of MCP that listens for changes.

@@ -29,6 +29,14 @@ pub enum Attempt {
     Batch,
     /// A document that begins with a byte order mark, or is not UTF-8.
     Encoding,
+    /// Bytes after the document, where another reader may find a second one.
+    TrailingBytes,
+    /// A document nested too deep, or with too many or too long parts.
+    Limit,
+    /// A number or half a character that readers take differently.
+    Ambiguous,
+    /// A header that is there twice, or that says something else than the body.
+    Headers,
     /// Anything at all, while the directory says that the caller is not active.
     Inactive,
     /// A call after too many others that were refused.
@@ -36,13 +44,16 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// What a caller tried with a document that a lax parser would have accepted.
+    /// What a caller tried with a document that another parser might have accepted.
     pub fn of(document: &Result<Value, JsonError>) -> Option<Self> {
         match document.as_ref().map_err(JsonError::fault) {
             Ok(Value::Array(_)) => Some(Self::Batch),
             Err(JsonFault::DuplicateKey) => Some(Self::DuplicateKey),
             Err(JsonFault::ByteOrderMark | JsonFault::NotUtf8) => Some(Self::Encoding),
-            Ok(_) | Err(_) => None,
+            Err(JsonFault::TrailingBytes) => Some(Self::TrailingBytes),
+            Err(JsonFault::Limit) => Some(Self::Limit),
+            Err(JsonFault::Number | JsonFault::LoneSurrogate) => Some(Self::Ambiguous),
+            Ok(_) | Err(JsonFault::Syntax | JsonFault::Shape) => None,
         }
     }
 
@@ -51,6 +62,10 @@ impl Attempt {
             Self::DuplicateKey => "requests with a key that is there twice",
             Self::Batch => "batches in the place of a request",
             Self::Encoding => "requests with a byte order mark or not in UTF-8",
+            Self::TrailingBytes => "requests with bytes after their document",
+            Self::Limit => "requests nested too deep or with too many parts",
+            Self::Ambiguous => "requests with a number or character that readers take differently",
+            Self::Headers => "requests with a header that is there twice or contradicts the body",
             Self::Inactive => "requests of a caller that is not active",
             Self::Refused => "calls after too many that were refused",
         }
@@ -58,7 +73,13 @@ impl Attempt {
 
     const fn code(self) -> ErrorCode {
         match self {
-            Self::DuplicateKey | Self::Batch | Self::Encoding => ErrorCode::ValidationError,
+            Self::DuplicateKey
+            | Self::Batch
+            | Self::Encoding
+            | Self::TrailingBytes
+            | Self::Limit
+            | Self::Ambiguous
+            | Self::Headers => ErrorCode::ValidationError,
             Self::Inactive => ErrorCode::PolicyDenied,
             Self::Refused => ErrorCode::RateLimited,
         }

@@ -1,7 +1,8 @@
 //! Bodies of requests: one JSON document, read strictly, within limits of size and time, before the transport reads them.
 //!
-//! Owns what is refused there and how. Invariant: what another parser could read differently (a duplicate key, a byte order mark, bytes
-//! after the document), a batch, and what is larger or nested deeper than allowed never reach the transport.
+//! Owns what is refused there and how; an attempt is an extension of the response, which whatever verified the caller counts. Invariant:
+//! what another parser could read differently (a duplicate key, a byte order mark, bytes after the document), a batch, and what is larger
+//! or nested deeper than allowed never reach the transport.
 
 use std::sync::Arc;
 
@@ -18,7 +19,6 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use placet_engine::attempts::Attempt;
-use placet_identity::VerifiedCaller;
 use placet_types::json::{JsonFault, JsonLimits, parse_strict};
 
 use crate::shared::Shared;
@@ -39,7 +39,6 @@ pub(crate) async fn check(
     if request.method() != Method::POST {
         return next.run(request).await;
     }
-    let caller = request.extensions().get::<Arc<VerifiedCaller>>().cloned();
     let (parts, body) = request.into_parts();
     let bytes_max = shared.settings.request_bytes_max;
     let bytes = match timeout(shared.settings.body_within, read(body, bytes_max)).await {
@@ -55,14 +54,12 @@ pub(crate) async fn check(
     };
     let limits = JsonLimits { bytes_max, ..JsonLimits::default() };
     let document = parse_strict(&bytes, &limits);
-    if let (Some(caller), Some(attempt)) = (caller, Attempt::of(&document)) {
-        shared.engine.attempted(&caller, attempt);
-    }
+    let attempt = Attempt::of(&document);
     let (code, said) = match document {
         Ok(document) if document.is_object() => {
             let mut request = Request::from_parts(parts, Body::from(bytes));
             request.extensions_mut().insert(Document(Arc::new(document)));
-            return next.run(request).await;
+            return with_mismatch(next.run(request).await, bytes_max).await;
         }
         Ok(_) => (ErrorCode::INVALID_REQUEST, "batches are not accepted: send one message".into()),
         Err(error) if matches!(error.fault(), JsonFault::Syntax | JsonFault::NotUtf8) => {
@@ -70,7 +67,25 @@ pub(crate) async fn check(
         }
         Err(error) => (ErrorCode::INVALID_REQUEST, error.to_string()),
     };
-    refused(StatusCode::BAD_REQUEST, code, &said)
+    let mut response = refused(StatusCode::BAD_REQUEST, code, &said);
+    if let Some(attempt) = attempt {
+        response.extensions_mut().insert(attempt);
+    }
+    response
+}
+
+/// Notes that the transport refused headers that contradict the body, or are there twice.
+async fn with_mismatch(response: Response, bytes_max: usize) -> Response {
+    if response.status() != StatusCode::BAD_REQUEST {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let bytes = read(body, bytes_max).await.unwrap_or_default();
+    let document = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
+    if document.pointer("/error/code").is_some_and(|code| *code == ErrorCode::HEADER_MISMATCH.0) {
+        parts.extensions.insert(Attempt::Headers);
+    }
+    Response::from_parts(parts, Body::from(bytes))
 }
 
 /// The whole body; `None` if it is larger than its limit, or ends early.

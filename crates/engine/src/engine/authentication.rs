@@ -36,7 +36,7 @@ impl Engine {
             // A header that is not understood is refused, not ignored: it was sent for a reason.
             Some(header) => Some(bearer(header).ok_or_else(|| {
                 let needed = "a bearer token is needed in the Authorization header";
-                Refusal::new(ErrorCode::Unauthenticated, needed)
+                self.unverified(Refusal::new(ErrorCode::Unauthenticated, needed))
             })?),
         };
         let delegation = delegation.map(|header| bearer(header).unwrap_or(header));
@@ -157,8 +157,9 @@ impl Engine {
         Ok(caller)
     }
 
-    // Not in the audit chain one by one: a client without a valid token must not be able to fill it.
-    fn unverified(&self, refusal: Refusal) -> Refusal {
+    /// Logs and counts the refusal of a request whose caller is not verified. It is not in the audit chain by itself: a client without a
+    /// valid token must not be able to fill it.
+    pub fn unverified(&self, refusal: Refusal) -> Refusal {
         tracing::info!(code = %refusal.code, detail = refusal.detail.as_deref().unwrap_or(""), "a token was refused");
         count_refusal(&self.context.metrics, None, &refusal, Duration::ZERO);
         refusal
