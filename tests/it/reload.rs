@@ -230,6 +230,10 @@ async fn other_keys_of_the_configuration_are_named_and_not_applied() {
     assert_eq!(placet.ask("/readyz").await.ok()["active"]["needs_restart"], json!(["operators"]));
     let warns = || async { placet.log().contains("applied by a restart only") };
     until("the log names them too", warns).await;
+    fs::write(setup.path("directory.yaml"), "tenants: { local: { agents: { a: {} } } }").unwrap();
+    let refused = ben.post("/v1/reload", &json!({})).await.refused(400, "VALIDATION_ERROR");
+    let problem = refused["problems"][0]["problem"].as_str().unwrap();
+    assert!(problem.contains("under `operators`, restart"), "{problem}");
 }
 
 #[tokio::test]

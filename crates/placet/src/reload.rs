@@ -70,7 +70,7 @@ impl Files for ConfiguredFiles {
                 let is_torn = |loaded: &Loaded| Ok(loaded.read.fingerprint) != now;
                 match read {
                     Ok(loaded) if is_torn(&loaded) => tokio::time::sleep(PAUSE).await,
-                    read => return read.map_err(|failure| failure.lines()),
+                    read => return read,
                 }
             }
             Err(vec!["the files kept changing while they were read: try once more".to_owned()])
@@ -110,9 +110,24 @@ impl Started {
         fingerprint(&self.with(&now))
     }
 
-    fn read(&self) -> Result<Loaded, Failure> {
-        let now = Config::read(self.config.origin.clone(), &self.environment)?;
-        let config = self.with(&now);
+    fn read(&self) -> Result<Loaded, Vec<String>> {
+        let now = Config::read(self.config.origin.clone(), &self.environment);
+        let now = now.map_err(|failure| failure.lines())?;
+        let needs_restart = needs_restart(&self.config.written, &now.written);
+        self.load(&now, &needs_restart).map_err(|failure| {
+            let mut lines = failure.lines();
+            // What a file names may be there, and not be known before a restart.
+            if let (Some(last), false) = (lines.last_mut(), needs_restart.is_empty()) {
+                last.push_str("; if it is about what was changed in the configuration under `");
+                last.push_str(&needs_restart.join("`, `"));
+                last.push_str("`, restart: a reload does not apply that");
+            }
+            lines
+        })
+    }
+
+    fn load(&self, now: &Config, needs_restart: &[String]) -> Result<Loaded, Failure> {
+        let config = self.with(now);
         config.check_listeners()?;
         let name = config.origin.as_deref().unwrap_or(Path::new("the defaults"));
         let console = config.console.check(name, &config.identity.issuers, &config.secrets);
@@ -123,14 +138,13 @@ impl Started {
         let policies = world.compile(&world.bundle, &config).map_err(|found| refused(&found))?;
         let issuers =
             issuers::next_issuers(&self.verifier, &config, &world.directory, &self.own_listeners)?;
-        let needs_restart = needs_restart(&self.config.written, &now.written);
         Ok(Loaded {
             contracts: world.checked(),
             policies: Arc::new(policies),
             directory: Arc::new(world.directory),
             issuers,
             issuers_digest: issuers::issuers_digest(&config),
-            read: Read { fingerprint: fingerprint?, needs_restart },
+            read: Read { fingerprint: fingerprint?, needs_restart: needs_restart.to_vec() },
         })
     }
 }
