@@ -43,12 +43,17 @@ async fn a_tool_is_reviewed_and_pinned_without_the_variable() {
     let setup = with_secret().files_contract();
     let mut contract = setup.read_contract("files");
     contract["capabilities"]["read"].as_object_mut().unwrap().remove("pin");
-    std::fs::write(setup.contract_file("files"), contract.to_string()).unwrap();
+    let text = format!("# kept\n{contract}\n# lost\n");
+    std::fs::write(setup.contract_file("files"), text).unwrap();
     let differs = setup.configured(&["adapters", "diff", "files", "--json"]).await;
     assert_eq!(differs.code, Some(1), "{differs:?}");
     let found: Value = serde_json::from_str(&differs.out).unwrap();
     let list = found[0]["live_list"].as_str().unwrap();
-    setup.configured(&["adapters", "pin", "files", "--expect", list]).await.ok();
+    let pinned = setup.configured(&["adapters", "pin", "files", "--expect", list]).await;
+    pinned.ok();
+    assert!(pinned.err.contains("without its comments below the top"), "{pinned:?}");
+    let text = std::fs::read_to_string(setup.contract_file("files")).unwrap();
+    assert!(text.starts_with("# kept\n") && !text.contains("# lost"), "{text}");
     setup.configured(&["adapters", "diff", "files"]).await.ok();
 }
 

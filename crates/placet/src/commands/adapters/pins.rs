@@ -45,6 +45,9 @@ pub(crate) struct DiffArgs {
 
 /// Pin a live definition that you reviewed.
 #[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "The contract's file is rewritten; of its comments only the lines at its top are kept."
+)]
 pub(crate) struct PinArgs {
     /// The adapter.
     name: AdapterName,
@@ -438,11 +441,13 @@ fn schemas(
 fn replace(path: &Path, file: &ContractFile) -> Result<(), Failure> {
     let what = || format!("`{}` cannot be written", path.display());
     let old = crate::yaml::read_text(path).attempted(what())?;
-    let mut text: String = old
-        .lines()
-        .take_while(|line| line.starts_with('#'))
-        .flat_map(|line| [line, "\n"])
-        .collect();
+    let at_top = old.lines().take_while(|line| line.starts_with('#'));
+    let mut text: String = at_top.clone().flat_map(|line| [line, "\n"]).collect();
+    let mut below = old.lines().skip(at_top.count());
+    if below.any(|line| line.trim_start().starts_with('#') || line.contains(" #")) {
+        let path = path.display();
+        output::note(format!("note: `{path}` is rewritten without its comments below the top"));
+    }
     text.push_str(&yaml_of(file)?);
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(folder).attempted(what())?;
