@@ -205,6 +205,14 @@ async fn the_audit_chain_verifies_and_one_turned_bit_is_found() {
     let noted = setup.configured(&["audit", "verify", "--head", &text(&sound, "head")]).await;
     assert!(noted.ok().contains("every link of the chain verified"), "{noted:?}");
 
+    setup.start().await.stop().await;
+    let grown = setup.configured(&["audit", "verify", "--head", &text(&sound, "head")]).await;
+    let at = format!("is that of entry {}, and more follow", sound["entries"]);
+    assert!(grown.code == Some(1) && grown.out.contains(&at), "{grown:?}");
+    let other = ["audit", "verify", "--json", "--head", &"ab".repeat(32)];
+    let other = setup.configured(&other).await;
+    assert!(other.code == Some(1) && other.out.contains("no entry that is here"), "{other:?}");
+
     flip_entry(&setup, 2);
     let found = setup.configured(&["audit", "verify", "--json"]).await;
     assert_eq!(found.code, Some(1), "{found:?}");

@@ -42,7 +42,7 @@ use crate::{
     after_help = "Exit codes: 0 sound, 1 wrong, 2 usage, 3 sound as far as it could be looked at: the archive is not at hand."
 )]
 pub(super) struct Args {
-    /// The hash of the last entry as you noted it earlier; the chain, or one of several, must still contain it at its end.
+    /// The hash of the last entry as you noted it earlier; the chain, or one of several, must end with it.
     #[arg(long, value_name = "HEX", value_parser = head)]
     pub(super) head: Option<String>,
     /// The public key that checkpoints are signed with, as you noted it earlier [default: that of the data folder].
@@ -92,6 +92,9 @@ impl Signed {
 /// What is printed about a log without any compared signature.
 pub(super) const UNSIGNED: &str =
     "nothing signed was compared; anyone who can write here could have rebuilt it";
+
+/// What is printed about a log that goes on from the head that was noted.
+const GROWN: &str = "and more follow: verify the copy of that time, or compare with a signed checkpoint (`--checkpoint`)";
 
 /// What is printed about a log with signed checkpoints none of which could be compared.
 const NOT_COMPARED: &str = "there are signed checkpoints, and none of them could be compared: put the archive back, or name it under `ledger.archive`";
@@ -244,7 +247,12 @@ fn own(args: &Args, json: bool, config: &Config, journal: &Path, signed: &[Signe
     let sizes: Vec<u64> = signed.iter().map(|signed| signed.checkpoint.head.size).collect();
     let floor = archived_tree(&storage::store_folder(&config.data));
     let mut walk = Walk::on(floor);
+    let noted = args.head.as_deref().and_then(|head| hex::decode(head).ok());
+    let mut noted_at = None;
     let verified = verify_each(journal, config.ledger.archive.as_deref(), &mut |frame| {
+        if noted.as_deref() == Some(frame.hash.as_slice()) {
+            noted_at = Some(frame.seq);
+        }
         walk.take(&sizes, frame);
         Ok(())
     });
@@ -266,7 +274,13 @@ fn own(args: &Args, json: bool, config: &Config, journal: &Path, signed: &[Signe
                     unsigned.map(|log| format!("imported log `{}`: {UNSIGNED}", log.origin)),
                 );
             }
-            sound(args, json, &report, &compared, &imported)
+            if noted.is_some_and(|noted| noted != report.head) {
+                compared.findings.push(noted_at.map_or_else(
+                    || "no entry that is here has the head that you noted: the log was rebuilt, its end was cut off, or it is another one".to_owned(),
+                    |seq| format!("the head that you noted is that of entry {seq}, {GROWN}"),
+                ));
+            }
+            sound(json, &report, &compared, &imported)
         }
         Err(error) => damaged(json, &error),
     }
@@ -366,17 +380,10 @@ fn own_key(config: &Config) -> Result<SealPublic, Failure> {
     Ok(key.public().clone())
 }
 
-fn sound(
-    args: &Args,
-    json: bool,
-    report: &VerifyReport,
-    compared: &Compared,
-    imported: &[Imported],
-) -> Outcome {
+fn sound(json: bool, report: &VerifyReport, compared: &Compared, imported: &[Imported]) -> Outcome {
     let findings = &compared.findings;
     let head = hex::encode(report.head);
-    let moved = args.head.as_ref().is_some_and(|noted| !noted.eq_ignore_ascii_case(&head));
-    let ok = !moved && findings.is_empty();
+    let ok = findings.is_empty();
     let document = document(report, &head, ok, compared, imported);
     output::answer(json, &document, |_| {
         if findings.is_empty() {
@@ -386,13 +393,10 @@ fn sound(
             findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
             compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
         }
-        if findings.iter().any(|why| !why.ends_with(UNSIGNED) && !why.ends_with(NOT_COMPARED)) {
+        let is_harmless =
+            |why: &String| [UNSIGNED, NOT_COMPARED, GROWN].iter().any(|end| why.ends_with(end));
+        if !findings.iter().all(is_harmless) {
             output::line("    Keep the folder as it is, and restore it from a copy.");
-        }
-        if moved {
-            output::line(
-                "WRONG: this is not the head you noted. Verify the copy of that time, or look for a later entry.",
-            );
         }
     })?;
     Ok(match (ok, report.first_seq > 1) {
