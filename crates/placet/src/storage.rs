@@ -165,8 +165,10 @@ async fn open_postgres(config: PostgresConfig) -> Result<Opened, Failure> {
         count => format!(", {count} earlier starts of this node taken over from"),
     };
     let report = format!(
-        "ledger: {url}, node `{node}`, epoch {}, {} other nodes{fenced}",
-        report.epoch, report.others
+        "ledger: {url}, node `{node}`, epoch {}, {} other nodes{fenced}{}",
+        report.epoch,
+        report.others,
+        unknown_in_words(report.indeterminate)
     );
     Ok(Opened {
         died: Box::pin(store.died()),
@@ -248,19 +250,24 @@ fn refused_by_database(error: &postgres::OpenError) -> Failure {
     failure.try_this("`placet doctor` says what the database lacks")
 }
 
-/// What opening found, in a line.
-fn in_words(report: &RecoveryReport) -> String {
-    let open: Vec<String> =
-        report.open.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    let open = if open.is_empty() { String::new() } else { format!(", open: {}", open.join(", ")) };
-    let unknown = match report.indeterminate {
+/// How many calls wait for a person to say what became of them.
+fn unknown_in_words(count: u64) -> String {
+    match count {
         0 => String::new(),
         count => {
             format!(
                 ", {count} with an unknown outcome (`placet ledger list --state indeterminate`)"
             )
         }
-    };
+    }
+}
+
+/// What opening found, in a line.
+fn in_words(report: &RecoveryReport) -> String {
+    let open: Vec<String> =
+        report.open.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let open = if open.is_empty() { String::new() } else { format!(", open: {}", open.join(", ")) };
+    let unknown = unknown_in_words(report.indeterminate);
     let torn = if report.torn_bytes == 0 {
         String::new()
     } else {

@@ -31,6 +31,8 @@ pub struct StartReport {
     pub fenced: Vec<u64>,
     /// How many other nodes were running.
     pub others: u64,
+    /// Calls with an unknown outcome, of all nodes.
+    pub indeterminate: u64,
 }
 
 /// What a start found.
@@ -135,7 +137,8 @@ async fn take_epoch(
     .await?;
     let others = query(
         "SELECT count(*) FILTER (WHERE epoch <> $1 AND fenced_by IS NULL AND closed_ms IS NULL) AS others, \
-           max(head_at_ms) AS floor_ms FROM placet.epochs",
+           max(head_at_ms) AS floor_ms, (SELECT count(*) FROM placet.effects \
+             WHERE NOT is_settled AND state = 'indeterminate') AS indeterminate FROM placet.epochs",
     )
     .bind(epoch)
     .fetch_one(&mut *connection)
@@ -146,6 +149,7 @@ async fn take_epoch(
         epoch: number(epoch),
         fenced: fenced?.into_iter().map(number).collect(),
         others: number(others.try_get("others")?),
+        indeterminate: number(others.try_get("indeterminate")?),
     };
     let floor_ms = others.try_get::<Option<i64>, _>("floor_ms")?.unwrap_or(now_ms);
     Ok(Started { report, now_ms, floor_ms })
