@@ -25,6 +25,11 @@ async fn a_stranger_who_mistypes_is_told_what_to_repair() {
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.err.contains(says), "{ran:?}");
     }
+    for words in [&["tools", "--url", "localhost:1"][..], &["ledger", "backup", "--admin-url", ""]]
+    {
+        let ran = setup.bare(words).await;
+        assert!(ran.code == Some(2) && ran.err.contains("begins with `http://`"), "{ran:?}");
+    }
     let write = ["call", "files__write", "--arg", "path=a.txt", "--arg", "content=x"];
     let unnamed = setup.asks(&placet, &token, &[&write[..], &["--arg", "=x"]].concat()).await;
     assert_eq!(
@@ -43,6 +48,8 @@ async fn a_stranger_who_mistypes_is_told_what_to_repair() {
     assert!(foreign.err.contains("made a development key in"), "{foreign:?}");
     let refused = setup.asks(&placet, foreign.ok().trim(), &["tools"]).await;
     assert!(refused.err.contains("mint it in the folder where Placet was started"), "{refused:?}");
+    let misled = setup.asks(&placet, &token, &["tools", "--url", placet.admin.as_str()]).await;
+    assert!(misled.err.contains("most commands call `listen`"), "{misled:?}");
     let nobody = setup.token("agent", "nobody").await;
     let nothing = setup.asks(&placet, &nobody, &["tools"]).await;
     assert!(nothing.ok().contains("no tools that you may call"), "{nothing:?}");
@@ -81,6 +88,28 @@ async fn a_type_that_only_the_program_knows_is_in_no_message() {
         gone.says(&["placet.yaml", says]);
         assert!(!gone.said.contains("u64") && !gone.said.contains("socket"), "{gone:?}");
     }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_folder_is_told_with_its_name() {
+    let setup = Setup::new().with("contracts", json!("contracts"));
+    std::fs::create_dir(setup.path("contracts")).unwrap();
+    setup.refuses().await.says(&["the contracts of `environment: dev`"]);
+    let file = setup.path("placet.yaml").display().to_string();
+    let verified = setup.bare(&["audit", "verify", "--data", &file]).await;
+    assert!(verified.err.contains("name the data folder with --data"), "{verified:?}");
+    let setup = Setup::new();
+    setup.start().await.stop().await;
+    let exported = setup.configured(&["audit", "export", "/nowhere/x.jsonl"]).await;
+    assert!(exported.err.contains("`/nowhere/x.jsonl` cannot be written"), "{exported:?}");
+    for entry in std::fs::read_dir(setup.data().join("ledger/state")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            std::fs::write(&path, [0xa5; 500]).unwrap();
+        }
+    }
+    let counted = setup.configured(&["ledger", "stats"]).await;
+    assert!(counted.err.contains("`placet ledger fsck --rebuild`"), "{counted:?}");
 }
 
 #[tokio::test]

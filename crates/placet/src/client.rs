@@ -46,12 +46,19 @@ pub(crate) struct ClientArgs {
         global = true,
         env = "PLACET_URL",
         hide_env_values = true,
-        default_value = "http://127.0.0.1:7411"
+        default_value = "http://127.0.0.1:7411",
+        value_parser = url
     )]
     pub(crate) url: Url,
     /// Print JSON for programs.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+/// A URL with a host: `localhost:7411` would be one with a scheme of that name.
+pub(crate) fn url(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).ok().filter(Url::has_host);
+    url.ok_or("a URL begins with `http://` or `https://`, such as `http://127.0.0.1:7411`")
 }
 
 /// A client with the caller's tokens.
@@ -336,7 +343,11 @@ fn failure_of(problem: &ProblemDocument) -> Failure {
     if let Some(decision) = &problem.policy_decision_id {
         failure = failure.because(format!("decision {decision}; people who may see it look it up with `placet decisions {decision}`"));
     }
-    let failure = failure.try_this(problem.remediation.clone());
+    let failure = failure.try_this(if problem.detail.starts_with("there is no such route") {
+        "check the address: most commands call `listen`, backups `admin_listen`".to_owned()
+    } else {
+        problem.remediation.clone()
+    });
     if problem.error_code == ErrorCode::Unauthenticated {
         return failure.try_this(
             "a token of `placet token` is valid where its key is: mint it in the folder where Placet was started, or name its data folder with --data",

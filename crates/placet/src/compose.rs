@@ -106,7 +106,7 @@ pub(crate) async fn start(
     let bound = bind(config.server.clone()).await.map_err(|error| {
         Failure::new("cannot bind the listeners")
             .because(error)
-            .try_this("is another Placet running? --listen and --admin-listen name other addresses; port 0 takes a free one")
+            .try_this("is another Placet running, or is a port below 1024, which needs a privilege? --listen and --admin-listen name other addresses; port 0 takes a free one")
     })?;
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

@@ -194,6 +194,21 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
             "run `placet ledger import` again: an empty ledger would do everything once more",
         );
     }
+    if matches!(error, OpenError::State(_)) {
+        return failure.try_this("`placet ledger fsck --rebuild` makes the state from the journal");
+    }
+    let refusal = if let OpenError::Io { source, .. } = error {
+        Some(source.kind())
+    } else if let OpenError::Refused(source) | OpenError::Journal(JournalError::Io { source, .. }) =
+        error
+    {
+        Some(source.kind())
+    } else {
+        None
+    };
+    if let Some(todo) = refusal.and_then(on_disk) {
+        return failure.try_this(todo);
+    }
     let OpenError::Journal(journal) = error else { return failure };
     if matches!(journal, JournalError::Locked { .. }) {
         return failure.try_this("stop the other process, or use another data folder with --data");
@@ -207,14 +222,23 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
         return failure
             .try_this("put the segments back into the archive, or name it under `ledger.archive`");
     }
-    if let JournalError::Io { source, .. } = journal
-        && source.kind() == io::ErrorKind::StorageFull
-    {
-        return failure.try_this(
-            "make room: a start takes the space of a whole segment of the journal at once",
-        );
-    }
     failure
+}
+
+/// What a person can do about an answer of the operating system.
+fn on_disk(refusal: io::ErrorKind) -> Option<&'static str> {
+    let of_kind = [
+        (
+            io::ErrorKind::StorageFull,
+            "make room: a start takes the space of a whole segment of the journal at once",
+        ),
+        (
+            io::ErrorKind::PermissionDenied,
+            "run this as the user to whom the data folder belongs, as `placet serve` runs",
+        ),
+        (io::ErrorKind::NotADirectory, "name the data folder with --data"),
+    ];
+    of_kind.into_iter().find(|(kind, _)| *kind == refusal).map(|(_, todo)| todo)
 }
 
 /// Refuses a data folder whose ledger is not whole: an interrupted backup or import.

@@ -112,7 +112,8 @@ pub(crate) fn contracts(config: &Config) -> Result<Vec<ContractEntry>, FileProbl
     let Some(root) = &config.contracts else { return builtin(config).map(|entry| vec![entry]) };
     let folder = root.join(config.environment.as_str());
     let paths = files_of(&folder, &["yaml", "yml"]).map_err(|error| {
-        FileProblem::of_file(&folder, format!("the contracts cannot be read: {error}"))
+        let whose = format!("the contracts of `environment: {}`", config.environment);
+        FileProblem::of_file(&folder, format!("{whose} cannot be read: {error}"))
     })?;
     if paths.is_empty() || paths.len() > CONTRACTS_MAX {
         return Err(FileProblem::of_file(

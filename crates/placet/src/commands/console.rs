@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long)]
     open: bool,
     /// The URL of Placet [default: from the configuration].
-    #[arg(long, value_name = "URL", env = "PLACET_URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "PLACET_URL", hide_env_values = true, value_parser = crate::client::url)]
     url: Option<Url>,
     /// Which configuration, and in which form.
     #[command(flatten)]

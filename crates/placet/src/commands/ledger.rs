@@ -71,7 +71,8 @@ enum Action {
             long,
             value_name = "URL",
             env = "PLACET_ADMIN_URL",
-            default_value = "http://127.0.0.1:7412"
+            default_value = "http://127.0.0.1:7412",
+            value_parser = crate::client::url
         )]
         admin_url: Url,
     },

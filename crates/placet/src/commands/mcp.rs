@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     adapter: Option<AdapterName>,
     /// Use the Placet at this URL instead of one on this machine, with the token in PLACET_TOKEN.
-    #[arg(long, conflicts_with_all = ["config", "data"])]
+    #[arg(long, conflicts_with_all = ["config", "data"], value_parser = crate::client::url)]
     url: Option<Url>,
     /// Which configuration.
     #[command(flatten)]

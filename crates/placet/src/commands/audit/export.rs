@@ -78,7 +78,9 @@ fn own(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
         return Err(no_log(other, &[LOG.to_owned()]));
     }
     let origin = origin(&config.ledger.deployment, LOG)?;
-    let mut out = Out::begin(&place(file, LOG)?, &origin).attempted(WHAT)?;
+    let path = place(file, LOG)?;
+    let what = || format!("`{}` cannot be written", path.display());
+    let mut out = Out::begin(&path, &origin).attempted(what())?;
     let written = verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| {
         Ok(out.put(&entry(frame))?)
     });
