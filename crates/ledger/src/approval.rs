@@ -1,14 +1,14 @@
 //! The approval record and its machine: asked, voted on, satisfied, consumed, or ended.
 //!
-//! Owns how votes are counted and which moves are legal. Does not decide who may vote: Cedar does, in `policy`. Invariant I10: an approval
-//! is consumed by one record only, and never after it expired, was denied or became void.
+//! Owns which moves are legal. Does not count votes: [`ballot`] does. Does not decide who may vote: Cedar does, in `policy`. Invariant
+//! I10: an approval is consumed by one record only, and never after it expired, was denied or became void.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
-    approval::{ApproverGroup, Requirement, Voice, Vote, VoteChoice},
+    approval::{ApproverGroup, Requirement, Voice, Vote, VoteChoice, ballot},
     clock::Timestamp,
     digest::{Digest, DigestBuilder},
     ids::{ApprovalId, CapabilityId, ChannelName, PrincipalId, RecordId, TenantId, ToolCallId},
@@ -19,10 +19,9 @@ use placet_types::{
     taint::Taint,
 };
 
-pub use ballot::{Ballot, Tally};
+pub use placet_types::approval::ballot::{Ballot, Tally};
 
 mod asking;
-mod ballot;
 
 /// One request for approval and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What an approval requires and how people voted: shared by policy, ledger and the listeners.
 //!
-//! Owns the wire forms of requirement and vote. Does not decide who may vote (policy) nor store votes (ledger).
+//! Owns the wire forms of requirement and vote; [`ballot`] counts. Does not decide who may vote (policy) nor store votes (ledger).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,6 +16,8 @@ use crate::{
     digest::Digest,
     ids::{GroupId, IdError, PrincipalId, TenantId},
 };
+
+pub mod ballot;
 
 /// A group that is asked to approve: of the call's own tenant, or of another tenant, whose members decide as external approvers.
 ///

@@ -1,14 +1,13 @@
 //! How votes are counted against a requirement.
 //!
-//! Owns the count. Not here: who may vote (`policy`), and which moves a count allows (`approval`). Invariant: each voice counts once,
-//! external approvers count only for groups of their own tenant, and agreements only for what is shown now.
+//! Owns the count, which the ledger and the cases of policies share. Not here: who may vote (policy), and which moves a count allows
+//! (ledger). Invariant: each voice counts once, external approvers count only for groups of their own tenant, and agreements only for
+//! what is shown now.
 
 use std::collections::BTreeSet;
 
-use placet_types::{
-    approval::{ApproverGroup, Escalation, Requirement, Voice, Vote, VoteChoice},
-    digest::Digest,
-};
+use super::{ApproverGroup, Escalation, Requirement, Voice, Vote, VoteChoice};
+use crate::digest::Digest;
 
 /// The result of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,22 +100,19 @@ impl<'a> Ballot<'a> {
     }
 
     /// External approvers may vote as members of groups that are asked now. For the tenant's own people, policy decides.
-    pub(super) fn has_a_say(&self, vote: &Vote) -> bool {
+    pub fn has_a_say(&self, vote: &Vote) -> bool {
         vote.tenant.is_none() || asked(self.requirement, self.escalated).any(|one| vote.is_of(one))
     }
 }
 
 /// The groups that are asked: those of the requirement, and those it was escalated to.
-pub(super) fn asked(
-    requirement: &Requirement,
-    escalated: u32,
-) -> impl Iterator<Item = &ApproverGroup> {
+pub fn asked(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &ApproverGroup> {
     let escalations = made(requirement, escalated).map(|escalation| &escalation.group);
     requirement.groups.keys().chain(escalations)
 }
 
 /// The escalations that were made.
-pub(super) fn made(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &Escalation> {
+fn made(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &Escalation> {
     requirement.escalations.iter().take(usize::try_from(escalated).unwrap_or(usize::MAX))
 }
 
