@@ -163,7 +163,9 @@ when { context.req has approval && context.req.approval.approvers.contains(Place
     let verdict = Draft { votes: Some(vec![vote("ben", &[])]), ..refund() }.decide(&snapshot);
     assert_eq!((word(&verdict), policies(&verdict)), ("policy", vec!["not-by-ben", "not-by-ben"]));
     assert_eq!(
-        word(&Draft { votes: Some(vec![vote("dan", &[])]), ..refund() }.decide(&snapshot)),
+        word(
+            &Draft { votes: Some(vec![vote("dan", &["approvers"])]), ..refund() }.decide(&snapshot)
+        ),
         "allow"
     );
 }

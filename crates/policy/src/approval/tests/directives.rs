@@ -197,6 +197,24 @@ fn a_colleagues_vote_is_one_voice_with_the_colleague() {
     assert_eq!(decide(vec![for_eve, vote("cleo", &["approvers"]), vote("dan", &[])]), "hold");
 }
 
+/// As the ledger does, also where fewer were asked before.
+#[test]
+fn a_weaker_condition_counts_nobody_before_as_many_agree_as_asked() {
+    let weak = r#"@id("g") @approval("custom") @approver_group("approvers") @quorum("2")
+        forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
+        unless { context.req has approval && context.req.approval.total >= 1 };"#;
+    let snapshot = with(&[weak.to_owned()]);
+    let one = asked(&snapshot, vec![vote("ben", &[])]);
+    let two = asked(&snapshot, vec![vote("ben", &[]), vote("dan", &[])]);
+    assert_eq!((word(&one.decide(&snapshot)), word(&two.decide(&snapshot))), ("hold", "allow"));
+    let before = Requirement::new([("approvers".parse().unwrap(), 1)].into(), 1, 3_600_000);
+    let before = Draft { requirement: before, ..one.clone() };
+    assert_eq!(word(&before.decide(&snapshot)), "hold");
+    // A standing grant needs those whom it asked; what the condition asks of them is the policy's.
+    assert_eq!(word(&Draft { standing: true, ..before }.decide(&snapshot)), "allow");
+    assert_eq!(word(&Draft { standing: true, ..one }.decide(&snapshot)), "hold");
+}
+
 #[test]
 fn a_colleagues_groups_hold_as_long_as_they_are_the_colleagues() {
     let snapshot = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
