@@ -25,9 +25,6 @@ use people::{DirectiveCase, ReviewCase};
 pub mod people;
 pub mod run;
 
-/// The longest case file, in bytes.
-pub const CASE_FILE_BYTES_MAX: usize = 1_048_576;
-
 /// How many problems of a bundle an error names, and how much of each.
 const LISTED_MAX: usize = 3;
 const PROBLEM_CHARS_MAX: usize = 240;
@@ -368,9 +365,6 @@ pub struct SurfaceCase {
 /// A case file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CaseFileError {
-    /// It exceeds [`CASE_FILE_BYTES_MAX`].
-    #[error("the case file is longer than {CASE_FILE_BYTES_MAX} bytes")]
-    TooLong,
     /// It is not in the format of a case file.
     #[error("the case file cannot be read: {0}")]
     Syntax(String),
@@ -408,20 +402,17 @@ impl CaseFile {
     /// Reads a case file.
     ///
     /// # Errors
-    /// [`CaseFileError`] when it is too long, not in the format, or has no case.
+    /// [`CaseFileError::Syntax`] when it is not in the format.
     pub fn parse(text: &str) -> Result<Self, CaseFileError> {
-        if text.len() > CASE_FILE_BYTES_MAX {
-            return Err(CaseFileError::TooLong);
-        }
         // As contracts are read: only `true` and `false` are booleans.
         let options = serde_saphyr::options! { strict_booleans: true };
-        let file: Self = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| CaseFileError::Syntax(error.to_string()))?;
-        let people = file.reviews.is_empty() && file.directives.is_empty();
-        if file.cases.is_empty() && people && file.surfaces.is_empty() {
-            return Err(CaseFileError::Empty);
-        }
-        Ok(file)
+        serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| CaseFileError::Syntax(error.to_string()))
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        let people = self.reviews.is_empty() && self.directives.is_empty();
+        self.cases.is_empty() && people && self.surfaces.is_empty()
     }
 }
 

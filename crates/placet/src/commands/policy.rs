@@ -200,13 +200,13 @@ fn test(args: &Bundle, environment: &Environment) -> Outcome {
     let world = subject.world.for_cases(&subject.config);
     let mut outcomes = Vec::with_capacity(files.len());
     for (name, text) in files {
-        let ran = CaseFile::parse(&text)
-            .and_then(|parsed| run_cases(&subject.source, Some(&world), &parsed));
+        let parsed = yaml::parse::<CaseFile>(Path::new(&name), &text);
+        let ran = parsed.map_err(|problem| problem.to_string()).and_then(|parsed| {
+            run_cases(&subject.source, Some(&world), &parsed).map_err(|error| error.to_string())
+        });
         outcomes.push(match ran {
             Ok(cases) => FileOutcome { file: name, cases, error: None },
-            Err(error) => {
-                FileOutcome { file: name, cases: Vec::new(), error: Some(error.to_string()) }
-            }
+            Err(error) => FileOutcome { file: name, cases: Vec::new(), error: Some(error) },
         });
     }
     let broken = outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
@@ -328,6 +328,10 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
     let more = args.with.as_deref().unwrap_or("{}");
     let more: Map<String, Value> = yaml::parse(Path::new("--with"), more)
         .map_err(|problem| Failure::usage("the case cannot be read").because(problem))?;
+    if more.contains_key("expect") {
+        let told = "`expect` is for `placet policy test`; nothing is compared with it here";
+        return Err(Failure::usage(told));
+    }
     if let Some(case) = case.as_object_mut() {
         case.extend(more);
     }
@@ -425,9 +429,10 @@ mod tests {
         // No standing grant counts in a freeze.
         let frozen = explanation(&["--with", &format!("frozen: true\n{grant}")]);
         assert!(frozen.contains("gate-freeze"), "{frozen}");
-        let unknown =
-            ["explain", "--tool", "files__list", "--agent", "x", "--with", "frosen: true"];
-        assert!(policy(&unknown).is_err(), "a key that a case does not have");
+        for unused in ["frosen: true", "expect: { outcome: deny }"] {
+            let call = ["explain", "--tool", "files__list", "--agent", "dev-agent", "--with"];
+            assert!(policy(&[&call[..], &[unused]].concat()).is_err(), "{unused}");
+        }
     }
 
     #[test]

@@ -139,12 +139,15 @@ impl CaseOutcome {
 /// or else in the configured one.
 ///
 /// # Errors
-/// [`CaseFileError`] when there is no world, it is not valid, or the bundle does not compile for it.
+/// [`CaseFileError`] when there is no case or no world, it is not valid, or the bundle does not compile for it.
 pub fn run_cases(
     source: &BundleSource,
     configured: Option<&World>,
     file: &CaseFile,
 ) -> Result<Vec<CaseOutcome>, CaseFileError> {
+    if file.is_empty() {
+        return Err(CaseFileError::Empty);
+    }
     let own = file.world.as_ref().map(World::from_file).transpose()?;
     let own_tools = own.as_ref().map(World::tools);
     let made_up = match configured {
