@@ -84,6 +84,9 @@ pub struct CasePrincipal {
     pub id: PrincipalId,
     /// Its tenant.
     pub tenant: TenantId,
+    /// Whether the directory lacks it, or its groups, on purpose.
+    #[serde(default)]
+    pub unlisted: bool,
 }
 
 /// One call, and what is expected of the decision about it.

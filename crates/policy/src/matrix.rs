@@ -133,7 +133,12 @@ fn cell(
     voter: Option<&str>,
 ) -> Result<CallCase, MatrixError> {
     let principal = |kind, id: &str| -> Result<CasePrincipal, IdError> {
-        Ok(CasePrincipal { kind: Some(kind), id: id.parse()?, tenant: "acme".parse()? })
+        Ok(CasePrincipal {
+            kind: Some(kind),
+            id: id.parse()?,
+            tenant: "acme".parse()?,
+            unlisted: false,
+        })
     };
     let vote = |by: &str| -> Result<CaseVote, IdError> {
         Ok(CaseVote {

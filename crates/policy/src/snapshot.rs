@@ -31,6 +31,8 @@ mod judged;
 mod literals;
 mod slice;
 
+pub(crate) use literals::nearest;
+
 /// A compiled bundle with the contracts and the directory it was compiled for.
 #[derive(Clone)]
 pub struct Snapshot {

@@ -27,6 +27,11 @@ impl RunHistory {
         self.0.is_empty()
     }
 
+    /// The operations whose calls it remembers.
+    pub fn tools(&self) -> impl Iterator<Item = &CapabilityId> {
+        self.0.keys()
+    }
+
     /// Remembers a successful call: those of its arguments that are keys.
     pub fn remember(
         &mut self,

@@ -441,5 +441,7 @@ mod tests {
         assert_eq!(policy(&[&call[..], &["--arg", "path=a.txt"]].concat()), Ok(Exit::Ok));
         assert!(policy(&[&call[..], &["--arg", "pth=a.txt"]].concat()).is_err());
         assert!(policy(&["explain", "--tool", "files__fly", "--agent", "dev-agent"]).is_err());
+        let unknown = policy(&["explain", "--tool", "files__list", "--agent", "dev-agnt"]);
+        assert!(unknown.unwrap_err().to_string().contains("no agent `dev-agnt`"));
     }
 }

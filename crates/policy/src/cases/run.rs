@@ -38,6 +38,7 @@ use crate::{
     verdict::Verdict,
 };
 
+mod names;
 mod people;
 
 /// The time in every case: 2026-01-01T00:00:00Z.
@@ -195,6 +196,7 @@ impl Runner<'_> {
     }
 
     fn decide(&self, case: &CallCase) -> Result<Verdict, String> {
+        self.knows_call(case)?;
         let unknown = || format!("no contract has the tool `{}`", case.tool);
         let (contract, capability) = self.world.find(&case.tool).ok_or_else(unknown)?;
         let schema = capability
@@ -323,6 +325,10 @@ impl Runner<'_> {
     }
 
     fn surface(&self, case: &SurfaceCase) -> CaseOutcome {
+        if let Err(unknown) = self.knows_caller(&case.actor, case.user.as_ref(), &case.user_groups)
+        {
+            return failed(&case.name, unknown);
+        }
         let chain = chain_of(&case.actor, case.user.as_ref());
         let mut tools = self.snapshot.surface(&chain, &case.user_groups);
         tools.retain(|tool| self.own_tools.is_none_or(|own| own.contains(tool)));

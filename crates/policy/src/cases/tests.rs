@@ -143,6 +143,43 @@ fn an_unknown_key_or_an_empty_file_is_refused() {
     assert!(matches!(CaseFile::parse(&twice), Err(CaseFileError::Syntax(_))));
 }
 
+/// Each case has what is said of it as its name. It would pass if the name were not looked for.
+#[test]
+fn a_name_that_nothing_has_fails_its_case() {
+    let text = r#"
+cases_version: placet.policy-cases.v1
+cases:
+  - { name: no agent `bto` in tenant `acme` (the nearest is `bot`), actor: { id: bto, tenant: acme }, tool: ops/look, expect: &no { outcome: deny } }
+  - { name: no tenant `acm`, actor: { id: bot, tenant: acm }, tool: ops/look, expect: *no }
+  - { name: no user `kim`, actor: &bot { id: bot, tenant: acme }, user: { id: kim, tenant: acme }, tool: ops/look, expect: &yes { outcome: allow } }
+  - { name: no group `stff`, actor: *bot, user: { id: kim, tenant: acme }, user_groups: [stff], tool: ops/look, expect: *yes }
+  - { name: the case has no `user`, actor: *bot, user_groups: [staff], tool: ops/look, expect: *yes }
+  - { name: the case has no `user`, actor: *bot, delegation: { scopes: [a] }, tool: ops/look, expect: *yes }
+  - { name: no user `bne`, actor: *bot, approval: { votes: [{ by: bne }] }, tool: ops/remove, args: { name: a }, expect: &held { outcome: hold } }
+  - { name: no user `bne`, actor: *bot, approval: { votes: [{ by: cleo, stands_for: bne }] }, tool: ops/remove, args: { name: a }, expect: *held }
+  - { name: no user `bne`, actor: *bot, break_glass: { by: bne }, tool: ops/look, expect: *yes }
+  - { name: no contract has the tool `ops/lok`, actor: *bot, evidence: [ops/lok], tool: ops/look, expect: *yes }
+  - { name: no contract has the tool `ops/lok`, actor: *bot, history: { ops/lok: { id: [1] } }, tool: ops/look, expect: *yes }
+reviews:
+  - { name: no user `bne`, reviewer: { id: bne, tenant: acme }, act: approve, actor: *bot, tool: ops/look, asked: [approvers], expect: refuse }
+  - { name: no group `aprovers`, reviewer: { id: ben, tenant: acme }, act: approve, actor: *bot, tool: ops/look, asked: [aprovers], expect: refuse }
+directives:
+  - { name: no user `bne`, person: { id: bne, tenant: acme }, act: set_freeze, expect: refuse }
+surfaces:
+  - { name: no agent `bto`, actor: { id: bto, tenant: acme }, tools: [] }"#;
+    let ran = |text: &str| {
+        let file = CaseFile::parse(text).unwrap();
+        run_cases(&shipped(), Some(&crate::testing::world()), &file).unwrap()
+    };
+    for outcome in ran(text) {
+        let said = outcome.differences.join("\n");
+        assert!(said.contains(&outcome.name), "{}: {said}", outcome.name);
+    }
+    let on_purpose = text.replace("tenant: acme }", "tenant: acme, unlisted: true }");
+    let failed = ran(&on_purpose).iter().filter(|outcome| !outcome.passed()).count();
+    assert_eq!(failed, 8, "those that no `unlisted` is about");
+}
+
 #[test]
 fn cases_without_a_world_need_one() {
     let file = CaseFile::parse(

@@ -139,7 +139,8 @@ fn line_of(literal: &EntityUid, meta: &PolicyMeta, source: &BundleSource) -> Opt
     Some(line_at(&file.text, start.saturating_add(within)))
 }
 
-fn nearest<'a>(name: &str, names: &'a BTreeSet<String>) -> Option<&'a String> {
+/// The name that is the most similar.
+pub(crate) fn nearest<'a>(name: &str, names: &'a BTreeSet<String>) -> Option<&'a String> {
     if name.len() > SIMILAR_BYTES_MAX {
         return names.first();
     }

@@ -17,6 +17,9 @@ use crate::{
 
 impl Runner<'_> {
     pub(super) fn review(&self, case: &ReviewCase) -> CaseOutcome {
+        if let Err(unknown) = self.knows_review(case) {
+            return failed(&case.name, unknown);
+        }
         let person = principal_of(&case.reviewer, PrincipalKind::User);
         let chain = chain_of(&case.actor, case.user.as_ref());
         let Some((_, capability)) = self.world.find(&case.tool) else {
@@ -67,6 +70,9 @@ impl Runner<'_> {
     }
 
     pub(super) fn directives(&self, case: &DirectiveCase) -> CaseOutcome {
+        if let Err(unknown) = self.knows_directive(case) {
+            return failed(&case.name, unknown);
+        }
         let person = principal_of(&case.person, PrincipalKind::User);
         let entry = case.entry.as_ref().map(|entry| EntryFacts {
             tenant: entry.tenant.as_ref().unwrap_or(&person.tenant_id),
