@@ -10,6 +10,8 @@ use serde_json::Value;
 pub(crate) struct Mentions {
     /// Whether they look at `context.req.approval` at all.
     pub(crate) approval: bool,
+    /// Whether they look at a freeze, or at what is in the run's context.
+    pub(crate) circumstance: bool,
     /// The groups whose people they count.
     pub(crate) groups: Vec<String>,
     /// The least number of people that the only `unless` asks for, of a group or in all, according to its terms joined by `&&`.
@@ -63,6 +65,8 @@ impl Mentions {
         match value {
             Value::Object(fields) => {
                 self.approval |= is_approval(value) || is_access(fields.get("has"));
+                let attr = fields.get("attr").and_then(Value::as_str);
+                self.circumstance |= matches!(attr, Some("frozen" | "taint"));
                 for tag in ["hasTag", "getTag"].into_iter().filter_map(|name| fields.get(name)) {
                     let named = tag.pointer("/right/Value").and_then(Value::as_str);
                     let of_approval = tag.get("left").is_some_and(is_approval);

@@ -27,6 +27,7 @@ use crate::{
 };
 
 pub(crate) mod compile;
+mod gates;
 mod judged;
 mod literals;
 mod slice;

@@ -2,7 +2,10 @@
 //!
 //! Owns where bundle and cases come from and how findings are printed. Decides nothing: `placet-policy` does.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args as ClapArgs, Subcommand};
 use placet_policy::{
@@ -139,10 +142,12 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
         Ok(snapshot) => {
             let (count, digest) = (snapshot.policies().count(), snapshot.digest());
             let untyped = snapshot.untyped_tools();
-            let document = json!({ "ok": true, "policies": count, "digest": digest, "untyped_tools": untyped });
+            let ungated: BTreeMap<_, _> = snapshot.ungated_tools().collect();
+            let document = json!({ "ok": true, "policies": count, "digest": digest, "untyped_tools": untyped, "ungated_tools": ungated });
             output::answer(args.local.json, &document, |_| {
                 output::line(format!("ok: {count} policies in {place}, {digest}"));
                 unseen_told(untyped);
+                ungated_told(&ungated);
             })
         }
         Err(problems) => Ok(problems_told(&problems, folder.as_deref(), args.local.json)),
@@ -173,6 +178,20 @@ fn unseen_told(tools: &[UntypedTool]) {
             "note: {} arguments beside the declared ones, which policies do not see (--json lists them)",
             output::counted(open, "tool takes", "tools take")
         ));
+    }
+}
+
+/// Prints which calls wait for nobody though they reach out or cannot be undone.
+fn ungated_told(tools: &BTreeMap<&CapabilityId, ApprovalMode>) {
+    for (tool, mode) in tools.iter().take(UNSEEN_TOLD_MAX) {
+        output::line(format!(
+            "note: no gate is for {mode} calls of `{tool}`, so they wait for nobody"
+        ));
+    }
+    let more = tools.len().saturating_sub(UNSEEN_TOLD_MAX);
+    if more > 0 {
+        let more = output::counted(more, "more tool", "more tools");
+        output::line(format!("note: nor of {more} (--json lists them)"));
     }
 }
 
