@@ -36,7 +36,7 @@ use placet_telemetry::{
 use placet_types::{clock::Clock, contract::Contract};
 use secrecy::SecretString;
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(feature = "sabotage", test))]
 use crate::testing::sabotage;
 use crate::{
     backups::LedgerBackups,
@@ -169,14 +169,14 @@ async fn open_store(
     metrics: Metrics,
 ) -> Result<storage::Opened, Failure> {
     let opened = storage::open(config, data, Arc::clone(clock), metrics).await?;
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(feature = "sabotage", test))]
     let opened = storage::Opened { store: sabotage::store(opened.store), ..opened };
     Ok(opened)
 }
 
 fn contracts(world: &World) -> Vec<Arc<Contract>> {
     let contracts = world.checked();
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(feature = "sabotage", test))]
     let contracts = sabotage::contracts(contracts);
     contracts
 }
@@ -249,7 +249,7 @@ fn connectors(
             own_listeners: own,
         })),
     };
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(feature = "sabotage", test))]
     let connectors = sabotage::connectors(connectors);
     connectors
 }

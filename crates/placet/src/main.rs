@@ -29,7 +29,7 @@ mod shared_engine;
 mod shipped;
 mod storage;
 mod svids;
-#[cfg(feature = "sabotage")]
+#[cfg(any(feature = "sabotage", test))]
 mod testing;
 mod world;
 mod yaml;
@@ -50,7 +50,7 @@ const STACK_BYTES: usize = 8 << 20;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let environment = Environment::of_this_process();
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(feature = "sabotage", test))]
     if let Err(failure) = testing::sabotage::remove_guards(&environment) {
         output::failure(&failure);
         return failure.exit().into();

@@ -1,8 +1,8 @@
 //! Lying stores, adapters and contracts, to see whether the checker of the chaos runs notices.
 //!
-//! Exists only with the feature `sabotage`, which no default build has. Owns the list of guards that can be taken out, the reading of
-//! `PLACET_SABOTAGE`, the warning, and what the composition root wraps. Invariant: nothing behind a wrapper knows of it; every guard breaks
-//! its promise as seen from outside.
+//! Exists only with the feature `sabotage`, which no default build has, and in unit tests, so that it is linted with everything else. Owns
+//! the list of guards that can be taken out, the reading of `PLACET_SABOTAGE`, the warning, and what the composition root wraps.
+//! Invariant: nothing behind a wrapper knows of it; every guard breaks its promise as seen from outside.
 
 mod adapter;
 mod store;
