@@ -181,17 +181,17 @@ fn unseen_told(tools: &[UntypedTool]) {
     }
 }
 
-/// Prints which calls wait for nobody though they reach out or cannot be undone.
+/// Prints which tools no gate holds though their calls reach out or cannot be undone.
 fn ungated_told(tools: &BTreeMap<&CapabilityId, ApprovalMode>) {
     for (tool, mode) in tools.iter().take(UNSEEN_TOLD_MAX) {
         output::line(format!(
-            "note: no gate is for {mode} calls of `{tool}`, so they wait for nobody"
+            "note: no gate holds {mode} calls of `{tool}`: what is permitted runs without an approval"
         ));
     }
     let more = tools.len().saturating_sub(UNSEEN_TOLD_MAX);
     if more > 0 {
         let more = output::counted(more, "more tool", "more tools");
-        output::line(format!("note: nor of {more} (--json lists them)"));
+        output::line(format!("note: the same is true of {more} (--json lists them)"));
     }
 }
 
