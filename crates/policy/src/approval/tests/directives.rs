@@ -178,12 +178,17 @@ fn who_is_asked_later_counts_only_from_then_on() {
     assert_eq!(word(&both.decide(&snapshot)), "allow");
 }
 
+/// A gate that asks two approvers, and whose own condition wants this many people.
+fn two_asked(total: u32) -> String {
+    let head = r#"@id("g") @approval("custom") @approver_group("approvers") @quorum("2")
+        forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
+        unless { context.req has approval && context.req.approval.total"#;
+    format!("{head} >= {total} }};")
+}
+
 #[test]
 fn a_colleagues_vote_is_one_voice_with_the_colleague() {
-    let two = r#"@id("g") @approval("custom") @approver_group("approvers") @quorum("2")
-        forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
-        unless { context.req has approval && context.req.approval.total >= 2 };"#;
-    let snapshot = with(&[two.to_owned()]);
+    let snapshot = with(&[two_asked(2)]);
     let for_ben =
         |by| Vote { stands_for: Some("ben".parse().unwrap()), ..vote(by, &["approvers"]) };
     let decide = |votes| word(&asked(&snapshot, votes).decide(&snapshot));
@@ -200,10 +205,7 @@ fn a_colleagues_vote_is_one_voice_with_the_colleague() {
 /// As the ledger does, also where fewer were asked before.
 #[test]
 fn a_weaker_condition_counts_nobody_before_as_many_agree_as_asked() {
-    let weak = r#"@id("g") @approval("custom") @approver_group("approvers") @quorum("2")
-        forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
-        unless { context.req has approval && context.req.approval.total >= 1 };"#;
-    let snapshot = with(&[weak.to_owned()]);
+    let snapshot = with(&[two_asked(1)]);
     let one = asked(&snapshot, vec![vote("ben", &[])]);
     let two = asked(&snapshot, vec![vote("ben", &[]), vote("dan", &[])]);
     assert_eq!((word(&one.decide(&snapshot)), word(&two.decide(&snapshot))), ("hold", "allow"));

@@ -33,8 +33,9 @@ impl Runner<'_> {
         for vote in case.approval.iter().flat_map(|approval| &approval.votes) {
             let tenant = vote.tenant.as_ref().unwrap_or(own);
             self.knows_person(tenant, &vote.by, &vote.groups)?;
-            let member = vote.stands_for.iter();
-            member.clone().try_for_each(|one| self.knows_person(tenant, one, &vote.groups))?;
+            if let Some(colleague) = &vote.stands_for {
+                self.knows_person(tenant, colleague, &vote.groups)?;
+            }
         }
         case.evidence.iter().chain(case.history.tools()).try_for_each(|tool| self.knows_tool(tool))
     }
