@@ -374,6 +374,12 @@ pub enum CaseFileError {
     /// It has no case, so it would pass whatever is decided.
     #[error("the case file has no case")]
     Empty,
+    /// A case could not be told from others in a report.
+    #[error("{}", match .0.trim() {
+        "" => "a case has no name".to_owned(),
+        name => format!("two cases have the name `{name}`"),
+    })]
+    Name(String),
     /// The world it describes is not valid.
     #[error("the world of the case file cannot be: {0}")]
     World(String),
@@ -413,9 +419,23 @@ impl CaseFile {
             .map_err(|error| CaseFileError::Syntax(error.to_string()))
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        let people = self.reviews.is_empty() && self.directives.is_empty();
-        self.cases.is_empty() && people && self.surfaces.is_empty()
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let calls = self.cases.iter().map(|case| &case.name);
+        let reviews = self.reviews.iter().map(|case| &case.name);
+        let directives = self.directives.iter().map(|case| &case.name);
+        let surfaces = self.surfaces.iter().map(|case| &case.name);
+        calls.chain(reviews).chain(directives).chain(surfaces).map(|name| name.trim())
+    }
+
+    /// There are cases, each with a name of its own.
+    pub(crate) fn check(&self) -> Result<(), CaseFileError> {
+        let mut known = BTreeSet::new();
+        for name in self.names() {
+            if name.is_empty() || !known.insert(name) {
+                return Err(CaseFileError::Name(name.to_owned()));
+            }
+        }
+        if known.is_empty() { Err(CaseFileError::Empty) } else { Ok(()) }
     }
 }
 

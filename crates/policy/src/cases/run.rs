@@ -146,9 +146,7 @@ pub fn run_cases(
     configured: Option<&World>,
     file: &CaseFile,
 ) -> Result<Vec<CaseOutcome>, CaseFileError> {
-    if file.is_empty() {
-        return Err(CaseFileError::Empty);
-    }
+    file.check()?;
     let own = file.world.as_ref().map(World::from_file).transpose()?;
     let own_tools = own.as_ref().map(World::tools);
     let made_up = match configured {
