@@ -301,6 +301,11 @@ fn case_files(folder: Option<&Path>) -> Result<Vec<(String, String)>, Failure> {
             .collect());
     };
     let what = || format!("the cases in `{}` cannot be read", folder.display());
+    if matches!(folder.try_exists(), Ok(false)) {
+        return Err(
+            Failure::new(what()).because("there is no such folder, so nothing would be tested")
+        );
+    }
     world::refuse_astray(&folder, &["yaml", "yml"], &what())?;
     let paths = world::files_of(&folder, &["yaml", "yml"]).attempted(what())?;
     if paths.is_empty() {
@@ -347,9 +352,13 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
     let more = args.with.as_deref().unwrap_or("{}");
     let more: Map<String, Value> = yaml::parse(Path::new("--with"), more)
         .map_err(|problem| Failure::usage("the case cannot be read").because(problem))?;
-    if more.contains_key("expect") {
-        let told = "`expect` is for `placet policy test`; nothing is compared with it here";
-        return Err(Failure::usage(told));
+    for (key, told) in [
+        ("expect", "`expect` is for `placet policy test`; nothing is compared with it here"),
+        ("tool", "the tool is given with --tool, not in --with"),
+    ] {
+        if more.contains_key(key) {
+            return Err(Failure::usage(told));
+        }
     }
     if let Some(case) = case.as_object_mut() {
         case.extend(more);
@@ -448,7 +457,7 @@ mod tests {
         // No standing grant counts in a freeze.
         let frozen = explanation(&["--with", &format!("frozen: true\n{grant}")]);
         assert!(frozen.contains("gate-freeze"), "{frozen}");
-        for unused in ["frosen: true", "expect: { outcome: deny }"] {
+        for unused in ["frosen: true", "expect: { outcome: deny }", "tool: files/read"] {
             let call = ["explain", "--tool", "files__list", "--agent", "dev-agent", "--with"];
             assert!(policy(&[&call[..], &[unused]].concat()).is_err(), "{unused}");
         }
