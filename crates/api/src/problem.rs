@@ -108,7 +108,13 @@ impl Failure {
 
     /// A path that does not exist.
     pub fn unknown_route() -> Self {
-        Self::new(Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json"))
+        let refusal =
+            Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json");
+        let mut failure = Self::new(refusal);
+        failure.0.document.remediation =
+            "Check the path, and the address: backups are at `admin_listen`, nearly everything else at `listen`."
+                .to_owned();
+        failure
     }
 
     /// A refusal for which HTTP has a more exact status than that of its code.

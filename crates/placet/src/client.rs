@@ -343,11 +343,7 @@ fn failure_of(problem: &ProblemDocument) -> Failure {
     if let Some(decision) = &problem.policy_decision_id {
         failure = failure.because(format!("decision {decision}; people who may see it look it up with `placet decisions {decision}`"));
     }
-    let failure = failure.try_this(if problem.detail.starts_with("there is no such route") {
-        "check the address: most commands call `listen`, backups `admin_listen`".to_owned()
-    } else {
-        problem.remediation.clone()
-    });
+    let failure = failure.try_this(&problem.remediation);
     if problem.error_code == ErrorCode::Unauthenticated {
         return failure.try_this(
             "a token of `placet token` is valid where its key is: mint it in the folder where Placet was started, or name its data folder with --data",
