@@ -13,6 +13,7 @@ use super::open::{JOURNAL, OpenError, STATE};
 use super::snapshot::SNAPSHOTS;
 use super::tree::{Tree, TreeFault};
 use crate::journal::lock::Lock;
+use crate::journal::witness::Witness;
 use crate::stats::StoreStats;
 
 /// Counts what the state holds, as of its last entry.
@@ -30,7 +31,13 @@ pub fn stats(config: &EmbeddedConfig) -> Result<StoreStats, OpenError> {
         let path = directory.join(part);
         bytes.insert(part.to_owned(), size(&path).map_err(OpenError::io("look through", &path))?);
     }
-    Ok(count(&Tree::open(&folder, config.state_cache_bytes)?, bytes)?)
+    let tree = Tree::open(&folder, config.state_cache_bytes)?;
+    let written = Witness::read(&*config.medium, &directory.join(JOURNAL))?;
+    if let (0, Some(entry @ 1..)) = (tree.meta().applied_seq, written.map(|known| known.seq)) {
+        let why = format!("it is empty, and the journal goes to entry {entry}");
+        return Err(OpenError::State(why));
+    }
+    Ok(count(&tree, bytes)?)
 }
 
 fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFault> {

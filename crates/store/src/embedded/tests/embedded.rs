@@ -354,4 +354,9 @@ async fn what_is_there_is_counted_once_nobody_serves_it() {
     assert_eq!(counted.records, records.into());
     assert_eq!((counted.contents, counted.approvals.len()), (0, 0));
     assert!(counted.bytes["journal"] > 0 && counted.bytes["state"] > 0, "{counted:?}");
+    let state = folder.path().join("state");
+    std::fs::remove_dir_all(&state).unwrap();
+    std::fs::create_dir(&state).unwrap();
+    let refused = crate::embedded::stats(&config).unwrap_err().to_string();
+    assert!(refused.contains("it is empty, and the journal goes to entry"), "{refused}");
 }
