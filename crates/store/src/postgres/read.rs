@@ -152,6 +152,8 @@ pub(super) async fn effects(
     for (is_wanted, condition) in [
         (wanted.tenant.is_some(), " AND e.tenant = $3"),
         (wanted.state.is_some(), " AND e.state = $4"),
+        // What every such record is: its index is small.
+        (wanted.state.as_deref() == Some("indeterminate"), " AND NOT e.is_settled"),
         (wanted.open_only, " AND NOT e.is_settled AND e.is_open"),
         (
             wanted.orphaned,
