@@ -23,7 +23,7 @@ use placet_types::{
 };
 
 use crate::fake::{Behaviour, Probing};
-use crate::world::{Make, World, bundle, finished, held, plan, quick, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, quick, refused, unhurried};
 
 fn hasty(tool: &str) -> serde_json::Value {
     let mut call = plan(tool, "s1", "a");
@@ -122,7 +122,7 @@ async fn what_a_probe_finds_out_later_ends_the_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn not_found_counts_only_once_the_attempts_time_is_over() {
-    let world = World::new().await;
+    let world = World::with(Make { ledger: unhurried(), ..Make::default() }).await;
     *world.witness.probing.lock() = Probing::NotFound;
     world.witness.behave("book", Behaviour::Unknown);
     refused(world.call(plan("book", "s1", "a")).await);

@@ -23,7 +23,7 @@ use placet_types::{
 };
 
 use crate::fake::Behaviour;
-use crate::world::{Make, World, finished, held, plan, quick, refused};
+use crate::world::{Make, World, finished, held, plan, quick, refused, unhurried};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 /// A UUID of version 7 that was made when the world begins.
@@ -256,7 +256,7 @@ async fn what_was_shown_of_void_approvals_goes_however_many_older_ones_there_are
 /// Seeds a world with this many records of `acme`, and settings under which a turn is short.
 async fn many(tenants: BTreeMap<TenantId, TenantRetention>, of_acme: usize) -> World {
     let retention = Retention { tenants, batch: 1, sweep_every_ms: 300_000, ..quick().retention };
-    let ledger = LedgerSettings { retention, ..quick() };
+    let ledger = LedgerSettings { retention, ..unhurried() };
     let world = World::with(Make { ledger, is_quiet: true, ..Make::default() }).await;
     for step in 0..of_acme {
         finished(world.call(plan("note", &format!("s{step}"), "a")).await);

@@ -21,7 +21,7 @@ use placet_types::{
 };
 
 use crate::fake::{Behaviour, Probing};
-use crate::world::{Make, World, bundle, finished, held, plan, refused, waits};
+use crate::world::{Make, World, bundle, finished, held, plan, refused, unhurried, waits};
 
 const A_WHILE: Duration = Duration::from_millis(300);
 
@@ -331,15 +331,21 @@ async fn a_key_is_not_sent_again_when_its_window_closes_while_the_dispatch_is_ke
     assert!(next.witness.effects("send").is_empty());
 }
 
+/// The next process over the records of a world, for hours of a paused clock.
+async fn unhurried_over(world: &World, witness: Arc<crate::fake::Witness>) -> World {
+    let store = Arc::new(world.store.restarted());
+    World::with(Make { store, witness, ledger: unhurried(), ..Make::default() }).await
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_jumped_forward_does_not_make_not_found_count() {
-    let world = World::new().await;
+    let world = World::with(Make { ledger: unhurried(), ..Make::default() }).await;
     world.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
     let before = dispatched(&world, "book").await;
     world.store.advance_ms(24 * 3_600_000);
     let witness = Arc::new(crate::fake::Witness::default());
     *witness.probing.lock() = Probing::NotFound;
-    let next = World::over(Arc::clone(&world.store), witness).await;
+    let next = unhurried_over(&world, witness).await;
     tokio::time::sleep(Duration::from_secs(590)).await;
     let state = async || next.store.effect(before.record_id).await.unwrap().unwrap().state;
     assert_eq!(state().await.name(), "dispatched", "its ten minutes are not over");
@@ -376,17 +382,17 @@ async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
         (Probing::Unknown, "indeterminate"),
         (Probing::NotFound, "failed_retriable"),
     ] {
-        let world = World::new().await;
+        let world = World::with(Make { ledger: unhurried(), ..Make::default() }).await;
         world.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
         let before = dispatched(&world, "book").await;
         let witness = Arc::new(crate::fake::Witness::default());
         *witness.probing.lock() = probing;
         world.store.advance_ms(3_600_000);
-        let next = World::over(Arc::clone(&world.store), witness).await;
+        let next = unhurried_over(&world, witness).await;
         // "Not found" counts once as much time has passed as the call had.
         let waiting = tokio::time::timeout(Duration::from_secs(660), async {
             while next.store.effect(before.record_id).await.unwrap().unwrap().state.is_open() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
         waiting.await.expect("the record stays open");

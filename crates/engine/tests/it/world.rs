@@ -277,6 +277,17 @@ pub(crate) fn quick() -> LedgerSettings {
     }
 }
 
+/// Settings for hours of a paused clock: with rounds as frequent as otherwise in tests, millions of timers would go off.
+pub(crate) fn unhurried() -> LedgerSettings {
+    LedgerSettings {
+        fleet_every_ms: 10_000,
+        poll_ms: 1_000,
+        ask_every_ms: 10_000,
+        retention: Retention { sweep_every_ms: 60_000, ..Retention::default() },
+        ..LedgerSettings::default()
+    }
+}
+
 fn settings(calls: usize, ledger: LedgerSettings) -> Settings {
     Settings {
         calls_in_flight_max: calls,
