@@ -15,7 +15,7 @@ use crate::witness::{TOOLS, Witness};
 /// Seeds that found something once.
 const REGRESSIONS: [u64; 0] = [];
 /// How many seeds a run takes, from `PLACET_SEED` or a random place on; `PLACET_SIM_SEEDS=2000` takes that many from the beginning.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 200;
 /// How many tests share them, side by side.
 const PARTS: u64 = 2;
 /// The seeds that samples are taken from.
@@ -191,15 +191,16 @@ fn the_odd_seeds_break_no_promise() {
 
 #[test]
 fn every_guard_that_is_taken_out_is_missed() {
-    for missing in [
-        Missing::DispatchNotDurable,
-        Missing::OutcomeNotDurable,
-        Missing::VisibilityGate,
-        Missing::Fingerprint,
-        Missing::ApprovalInTransaction,
-        Missing::Revision,
+    // Each with the seed that found it last. Should another change of the engine take that from it, all are searched.
+    for (missing, known) in [
+        (Missing::DispatchNotDurable, 0),
+        (Missing::OutcomeNotDurable, 0),
+        (Missing::VisibilityGate, 0),
+        (Missing::Fingerprint, 3),
+        (Missing::ApprovalInTransaction, 163),
+        (Missing::Revision, 42),
     ] {
-        let found = (0..SEEDS_TO_FIND).find_map(|seed| {
+        let found = std::iter::once(known).chain(0..SEEDS_TO_FIND).find_map(|seed| {
             let violations = run(seed, Some(missing)).violations;
             violations.first().map(|first| (seed, first.clone()))
         });
