@@ -3,7 +3,6 @@
 //! It owns the counting. It does not decode, decompress or buffer. Invariant: after an error the connection is dropped
 //! and the body has ended, so nothing more of an oversized response is read.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,26 +15,16 @@ use crate::error::EgressError;
 use crate::limits::Limits;
 
 /// A response body that is read as it arrives.
+#[derive(Debug)]
 pub struct EgressBody {
     /// `None` once the body has ended or failed.
     incoming: Option<Incoming>,
     bytes_max: usize,
     bytes_left: usize,
-    idle_timeout: Duration,
     idle_timeout_ms: u64,
     idle: Pin<Box<Sleep>>,
     /// The silence is counted from the first poll that finds nothing, so a slow reader is not taken for a slow peer.
     waiting: bool,
-}
-
-impl fmt::Debug for EgressBody {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("EgressBody")
-            .field("ended", &self.incoming.is_none())
-            .field("bytes_left", &self.bytes_left)
-            .finish_non_exhaustive()
-    }
 }
 
 impl EgressBody {
@@ -53,9 +42,8 @@ impl EgressBody {
             incoming: Some(incoming),
             bytes_max,
             bytes_left: bytes_max,
-            idle_timeout: limits.idle_timeout(),
             idle_timeout_ms: limits.idle_timeout_ms,
-            idle: Box::pin(sleep(limits.idle_timeout())),
+            idle: Box::pin(sleep(Duration::from_millis(limits.idle_timeout_ms))),
             waiting: false,
         })
     }
@@ -80,8 +68,8 @@ impl EgressBody {
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
         if !self.waiting {
             self.waiting = true;
-            let now = Instant::now();
-            self.idle.as_mut().reset(now.checked_add(self.idle_timeout).unwrap_or(now));
+            let (now, limit) = (Instant::now(), Duration::from_millis(self.idle_timeout_ms));
+            self.idle.as_mut().reset(now.checked_add(limit).unwrap_or(now));
         }
         match self.idle.as_mut().poll(cx) {
             Poll::Ready(()) => {

@@ -17,14 +17,13 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::RootCertStore;
 use tokio::time::timeout;
 
 use crate::body::EgressBody;
 use crate::connect::{Dialling, EgressConnector, TcpDial};
-use crate::destination::{Destination, EgressPolicy};
+use crate::destination::EgressPolicy;
 use crate::error::EgressError;
-use crate::identity::{ClientIdentity, Trust};
+use crate::identity::Trust;
 use crate::limits::Limits;
 use crate::request;
 use crate::resolve::SystemResolver;
@@ -81,7 +80,8 @@ impl EgressClient {
             resolver: Arc::new(SystemResolver),
             dialler: Arc::new(TcpDial),
         };
-        Self::assemble(dialling, &roots, &trust.identities)
+        let handshakes = |protocol| Handshakes::new(&roots, &trust.identities, protocol);
+        Ok(Self::connected(dialling, handshakes(Protocol::Http1)?, handshakes(Protocol::Http2)?))
     }
 
     #[cfg(test)]
@@ -102,7 +102,7 @@ impl EgressClient {
     ///
     /// See [`EgressError`]; [`EgressError::nothing_was_sent`] tells a refusal from an unknown outcome.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, EgressError> {
-        self.send_within(request, self.limits().request_timeout()).await
+        self.send_within(request, Duration::MAX).await
     }
 
     /// As [`EgressClient::send`], with a shorter deadline: the time that is left of what the request is for.
@@ -130,7 +130,7 @@ impl EgressClient {
         listening: Duration,
     ) -> Result<Response<Bytes>, EgressError> {
         let (request, connection) = self.prepare(request)?;
-        let limit_max = self.limits().request_timeout();
+        let limit_max = Duration::from_millis(self.limits().request_timeout_ms);
         let limit = limit.min(limit_max);
         let mut whole = pin!(async {
             let response = self.exchange(request).await?;
@@ -158,7 +158,7 @@ impl EgressClient {
         request: Request<Bytes>,
     ) -> Result<Response<EgressBody>, EgressError> {
         let (request, connection) = self.prepare(request)?;
-        let limit = self.limits().request_timeout();
+        let limit = Duration::from_millis(self.limits().request_timeout_ms);
         let head = timeout(limit, self.exchange(request)).await;
         let response = head.unwrap_or_else(|_elapsed| Err(late(&connection, limit)))?;
         let (parts, incoming) = response.into_parts();
@@ -179,16 +179,6 @@ impl EgressClient {
         EgressConnector { dialling, tls, protocol: Protocol::Http1 }
     }
 
-    fn assemble(
-        dialling: Dialling,
-        roots: &Arc<RootCertStore>,
-        identities: &[(Destination, ClientIdentity)],
-    ) -> Result<Self, EgressError> {
-        let http1_tls = Handshakes::new(roots, identities, Protocol::Http1)?;
-        let http2_tls = Handshakes::new(roots, identities, Protocol::Http2)?;
-        Ok(Self::connected(dialling, http1_tls, http2_tls))
-    }
-
     fn connected(
         dialling: Dialling,
         http1_tls: Arc<Handshakes>,
@@ -206,7 +196,7 @@ impl EgressClient {
             .http1_max_buf_size(limits.header_bytes_max.max(HEAD_BUFFER_BYTES_MIN))
             .http1_max_headers(limits.headers_max)
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(limits.pool_idle_timeout())
+            .pool_idle_timeout(Duration::from_millis(limits.pool_idle_timeout_ms))
             .pool_max_idle_per_host(limits.pool_idle_connections_max)
             .build(connector);
         Self { dialling, http1_tls, http2_tls, http }

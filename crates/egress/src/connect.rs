@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -75,10 +76,9 @@ impl tower_service::Service<Uri> for EgressConnector {
 impl EgressConnector {
     pub(crate) async fn connect(&self, uri: &Uri) -> Result<EgressStream, EgressError> {
         let destination = request::destination_of(uri, &self.dialling.policy)?;
-        let limits = &self.dialling.limits;
-        let connected = timeout(limits.connect_timeout(), self.open(&destination)).await;
+        let timeout_ms = self.dialling.limits.connect_timeout_ms;
+        let connected = timeout(Duration::from_millis(timeout_ms), self.open(&destination)).await;
         connected.unwrap_or_else(|_elapsed| {
-            let timeout_ms = limits.connect_timeout_ms;
             Err(EgressError::ConnectTimeout { destination: destination.to_string(), timeout_ms })
         })
     }
@@ -194,7 +194,7 @@ impl Dialling {
     ) -> Result<TcpStream, EgressError> {
         let failed =
             |kind| EgressError::ConnectFailed { destination: destination.to_string(), kind };
-        let mut budget = self.limits.connect_timeout();
+        let mut budget = Duration::from_millis(self.limits.connect_timeout_ms);
         let mut last = failed(io::ErrorKind::NotFound);
         for (tried, address) in addresses.iter().enumerate() {
             let left = u32::try_from(addresses.len().saturating_sub(tried)).unwrap_or(u32::MAX);

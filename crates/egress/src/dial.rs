@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Uri;
 use tokio::net::TcpStream;
@@ -57,7 +58,7 @@ impl EgressClient {
             connector.secure(&destination, agree(stream).await?).await
         };
         let timeout_ms = dialling.limits.connect_timeout_ms;
-        timeout(dialling.limits.connect_timeout(), opening).await.unwrap_or_else(|_elapsed| {
+        timeout(Duration::from_millis(timeout_ms), opening).await.unwrap_or_else(|_elapsed| {
             Err(EgressError::ConnectTimeout { destination: destination.to_string(), timeout_ms })
         })
     }

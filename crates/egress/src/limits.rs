@@ -2,8 +2,6 @@
 //!
 //! It owns the numbers and their defaults, not their enforcement (see `client`, `connect` and `body`).
 
-use std::time::Duration;
-
 /// The limits of an [`EgressClient`](crate::EgressClient).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -44,23 +42,5 @@ impl Default for Limits {
             header_bytes_max: 32 * 1024,
             headers_max: 100,
         }
-    }
-}
-
-impl Limits {
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms)
-    }
-
-    pub(crate) fn request_timeout(&self) -> Duration {
-        Duration::from_millis(self.request_timeout_ms)
-    }
-
-    pub(crate) fn idle_timeout(&self) -> Duration {
-        Duration::from_millis(self.idle_timeout_ms)
-    }
-
-    pub(crate) fn pool_idle_timeout(&self) -> Duration {
-        Duration::from_millis(self.pool_idle_timeout_ms)
     }
 }
