@@ -112,7 +112,7 @@ impl Failure {
             Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json");
         let mut failure = Self::new(refusal);
         failure.0.document.remediation =
-            "Check the path, and the address: backups are at `admin_listen`, nearly everything else at `listen`."
+            "Check the path, and the address: backups, health and metrics are at `admin_listen`, everything else at `listen`."
                 .to_owned();
         failure
     }
