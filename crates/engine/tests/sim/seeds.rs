@@ -191,7 +191,7 @@ fn the_odd_seeds_break_no_promise() {
 
 #[test]
 fn every_guard_that_is_taken_out_is_missed() {
-    // Each with the seed that found it last. Should another change of the engine take that from it, all are searched.
+    // Each with a seed that finds it, which is tried first. Where it no longer does, all seeds are searched.
     for (missing, known) in [
         (Missing::DispatchNotDurable, 0),
         (Missing::OutcomeNotDurable, 0),

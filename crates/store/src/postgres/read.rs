@@ -152,7 +152,7 @@ pub(super) async fn effects(
     for (is_wanted, condition) in [
         (wanted.tenant.is_some(), " AND e.tenant = $3"),
         (wanted.state.is_some(), " AND e.state = $4"),
-        // What every such record is: its index is small.
+        // True of all of them; said so that the plan may use the small index of unsettled records.
         (wanted.state.as_deref() == Some("indeterminate"), " AND NOT e.is_settled"),
         (wanted.open_only, " AND NOT e.is_settled AND e.is_open"),
         (
