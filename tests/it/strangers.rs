@@ -49,7 +49,7 @@ async fn a_stranger_who_mistypes_is_told_what_to_repair() {
     let refused = setup.asks(&placet, foreign.ok().trim(), &["tools"]).await;
     assert!(refused.err.contains("mint it in the folder where Placet was started"), "{refused:?}");
     let misled = setup.asks(&placet, &token, &["tools", "--url", placet.admin.as_str()]).await;
-    assert!(misled.err.contains("most commands call `listen`"), "{misled:?}");
+    assert!(misled.err.contains("everything else at `listen`"), "{misled:?}");
     let nobody = setup.token("agent", "nobody").await;
     let nothing = setup.asks(&placet, &nobody, &["tools"]).await;
     assert!(nothing.ok().contains("no tools that you may call"), "{nothing:?}");
