@@ -1,36 +1,30 @@
 //! The HTTP client: one request, one response, within the limits.
 //!
-//! It owns deadlines, the refusal of redirects and the mapping of failures to outcomes. It does not own dialling
-//! (`connect`) or counting (`body`). Invariants: a request is written at most once, whatever happens; the answer to
+//! It owns deadlines and the refusal of redirects. It does not own dialling (`connect`), connections (`http1`) or counting (`body`). Invariants: a request is written at most once, whatever happens; the answer to
 //! "can it have reached the peer" is never "no" unless that is certain.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
 use crate::body::EgressBody;
 use crate::connect::{Dialling, EgressConnector, TcpDial};
-use crate::destination::EgressPolicy;
+use crate::destination::{Destination, EgressPolicy};
 use crate::error::EgressError;
+use crate::http1::{Http1, Unused};
 use crate::identity::Trust;
 use crate::limits::Limits;
 use crate::request;
 use crate::resolve::SystemResolver;
 use crate::tls::{self, Handshakes, Protocol};
-
-/// The least read buffer that the HTTP library accepts; smaller limits are checked after the head was read.
-const HEAD_BUFFER_BYTES_MIN: usize = 8192;
 
 /// A client for the destinations of one policy. Clones share their connections.
 #[derive(Clone)]
@@ -38,7 +32,7 @@ pub struct EgressClient {
     dialling: Arc<Dialling>,
     http1_tls: Arc<Handshakes>,
     http2_tls: Arc<Handshakes>,
-    http: Client<EgressConnector, Full<Bytes>>,
+    unused: Arc<Unused>,
 }
 
 impl fmt::Debug for EgressClient {
@@ -129,22 +123,23 @@ impl EgressClient {
         limit: Duration,
         listening: Duration,
     ) -> Result<Response<Bytes>, EgressError> {
-        let (request, connection) = self.prepare(request)?;
+        let mut request = request;
+        let (destination, connected) = (self.checked(&mut request)?, AtomicBool::new(false));
         let limit_max = Duration::from_millis(self.limits().request_timeout_ms);
         let limit = limit.min(limit_max);
         let mut whole = pin!(async {
-            let response = self.exchange(request).await?;
-            self.read_whole(response).await
+            let (response, connection) = self.exchange(request, &destination, &connected).await?;
+            self.read_whole(response, connection).await
         });
         if let Ok(answered) = timeout(limit, &mut whole).await {
             return answered;
         }
         let listening = listening.min(limit_max.saturating_sub(limit));
-        if listening.is_zero() || connection.connection_metadata().is_none() {
-            return Err(late(&connection, limit));
+        if listening.is_zero() || !connected.load(Ordering::Relaxed) {
+            return Err(late(&connected, limit));
         }
         let limit = limit.saturating_add(listening);
-        timeout(listening, whole).await.unwrap_or_else(|_elapsed| Err(late(&connection, limit)))
+        timeout(listening, whole).await.unwrap_or_else(|_elapsed| Err(late(&connected, limit)))
     }
 
     /// Sends a request and returns the response as soon as its head has arrived. The body has a limit on its bytes and
@@ -157,12 +152,15 @@ impl EgressClient {
         &self,
         request: Request<Bytes>,
     ) -> Result<Response<EgressBody>, EgressError> {
-        let (request, connection) = self.prepare(request)?;
+        let mut request = request;
+        let (destination, connected) = (self.checked(&mut request)?, AtomicBool::new(false));
         let limit = Duration::from_millis(self.limits().request_timeout_ms);
-        let head = timeout(limit, self.exchange(request)).await;
-        let response = head.unwrap_or_else(|_elapsed| Err(late(&connection, limit)))?;
+        let head = timeout(limit, self.exchange(request, &destination, &connected)).await;
+        let (response, connection) =
+            head.unwrap_or_else(|_elapsed| Err(late(&connected, limit)))?;
         let (parts, incoming) = response.into_parts();
-        let body = EgressBody::new(incoming, self.limits().stream_bytes_max, self.limits())?;
+        let bytes_max = self.limits().stream_bytes_max;
+        let body = EgressBody::new(incoming, connection, bytes_max, self.limits())?;
         Ok(Response::from_parts(parts, body))
     }
 
@@ -184,43 +182,31 @@ impl EgressClient {
         http1_tls: Arc<Handshakes>,
         http2_tls: Arc<Handshakes>,
     ) -> Self {
-        let dialling = Arc::new(dialling);
-        let tls = Arc::clone(&http1_tls);
-        let connector =
-            EgressConnector { dialling: Arc::clone(&dialling), tls, protocol: Protocol::Http1 };
-        let limits = &dialling.limits;
-        let http = Client::builder(TokioExecutor::new())
-            // A tool call must not be sent a second time behind the ledger's back.
-            .retry_canceled_requests(false)
-            .set_host(true)
-            .http1_max_buf_size(limits.header_bytes_max.max(HEAD_BUFFER_BYTES_MIN))
-            .http1_max_headers(limits.headers_max)
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_millis(limits.pool_idle_timeout_ms))
-            .pool_max_idle_per_host(limits.pool_idle_connections_max)
-            .build(connector);
-        Self { dialling, http1_tls, http2_tls, http }
+        let unused = Unused::new(dialling.limits.clone());
+        Self { dialling: Arc::new(dialling), http1_tls, http2_tls, unused }
     }
 
     fn limits(&self) -> &Limits {
         &self.dialling.limits
     }
 
-    fn prepare(
-        &self,
-        mut request: Request<Bytes>,
-    ) -> Result<(Request<Full<Bytes>>, CaptureConnection), EgressError> {
-        request::check(&mut request, &self.dialling.policy, self.limits())?;
-        let mut request = request.map(Full::new);
-        let connection = capture_connection(&mut request);
-        Ok((request, connection))
+    fn checked(&self, request: &mut Request<Bytes>) -> Result<Destination, EgressError> {
+        request::check(request, &self.dialling.policy, self.limits())
     }
 
+    /// `connected` is set before anything can be written.
     async fn exchange(
         &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, EgressError> {
-        let response = self.http.request(request).await.map_err(|error| of_client(&error))?;
+        request: Request<Bytes>,
+        destination: &Destination,
+        connected: &AtomicBool,
+    ) -> Result<(Response<Incoming>, Http1), EgressError> {
+        let (dialling, tls) = (Arc::clone(&self.dialling), Arc::clone(&self.http1_tls));
+        let connector = EgressConnector { dialling, tls, protocol: Protocol::Http1 };
+        let dial = connector.connect(destination);
+        let mut connection = self.unused.connect(destination.to_string(), dial).await?;
+        connected.store(true, Ordering::Relaxed);
+        let response = connection.send(request.map(Full::new)).await?;
         let status = response.status();
         if status.is_redirection() {
             return Err(EgressError::Redirected { status: status.as_u16() });
@@ -233,51 +219,27 @@ impl EgressClient {
                 bytes_max: self.limits().header_bytes_max,
             });
         }
-        Ok(response)
+        Ok((response, connection))
     }
 
     async fn read_whole(
         &self,
         response: Response<Incoming>,
+        connection: Http1,
     ) -> Result<Response<Bytes>, EgressError> {
         let (parts, incoming) = response.into_parts();
-        let body = EgressBody::new(incoming, self.limits().response_bytes_max, self.limits())?;
+        let bytes_max = self.limits().response_bytes_max;
+        let body = EgressBody::new(incoming, connection, bytes_max, self.limits())?;
         Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
     }
 }
 
-/// The deadline has passed. As long as no connection was assigned, nothing can have been written.
-fn late(connection: &CaptureConnection, limit: Duration) -> EgressError {
+/// The deadline has passed. As long as there was no connection, nothing can have been written.
+fn late(connected: &AtomicBool, limit: Duration) -> EgressError {
     let timeout_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    if connection.connection_metadata().is_none() {
-        EgressError::DeadlineBeforeRequest { timeout_ms }
-    } else {
+    if connected.load(Ordering::Relaxed) {
         EgressError::DeadlineExceeded { timeout_ms }
+    } else {
+        EgressError::DeadlineBeforeRequest { timeout_ms }
     }
-}
-
-fn of_client(error: &ClientError) -> EgressError {
-    if error.is_connect() {
-        return cause::<EgressError>(error).cloned().unwrap_or(EgressError::ClosedBeforeRequest);
-    }
-    match cause::<hyper::Error>(error) {
-        // The library gave the request back unwritten.
-        Some(cause) if cause.is_canceled() => EgressError::ClosedBeforeRequest,
-        Some(cause) if cause.is_parse() => EgressError::ResponseUnusable {
-            reason: "its head is not http or has no end within the limit",
-        },
-        Some(_) | None => EgressError::ConnectionLost,
-    }
-}
-
-/// The first cause of the given type.
-fn cause<T: StdError + 'static>(error: &ClientError) -> Option<&T> {
-    let mut next = error.source();
-    while let Some(current) = next {
-        if let Some(found) = current.downcast_ref::<T>() {
-            return Some(found);
-        }
-        next = current.source();
-    }
-    None
 }

@@ -69,15 +69,20 @@ impl tower_service::Service<Uri> for EgressConnector {
 
     fn call(&mut self, uri: Uri) -> Connecting {
         let connector = self.clone();
-        Box::pin(async move { connector.connect(&uri).await.map(TokioIo::new) })
+        Box::pin(async move {
+            let destination = request::destination_of(&uri, &connector.dialling.policy)?;
+            connector.connect(&destination).await.map(TokioIo::new)
+        })
     }
 }
 
 impl EgressConnector {
-    pub(crate) async fn connect(&self, uri: &Uri) -> Result<EgressStream, EgressError> {
-        let destination = request::destination_of(uri, &self.dialling.policy)?;
+    pub(crate) async fn connect(
+        &self,
+        destination: &Destination,
+    ) -> Result<EgressStream, EgressError> {
         let timeout_ms = self.dialling.limits.connect_timeout_ms;
-        let connected = timeout(Duration::from_millis(timeout_ms), self.open(&destination)).await;
+        let connected = timeout(Duration::from_millis(timeout_ms), self.open(destination)).await;
         connected.unwrap_or_else(|_elapsed| {
             Err(EgressError::ConnectTimeout { destination: destination.to_string(), timeout_ms })
         })

@@ -26,7 +26,9 @@ impl EgressClient {
     ///
     /// As for [`EgressClient::send`], for everything that happens before a request.
     pub async fn connect(&self, url: &Url) -> Result<EgressStream, EgressError> {
-        self.unnamed_connector().connect(&uri_of(url)?).await
+        let connector = self.unnamed_connector();
+        let destination = request::destination_of(&uri_of(url)?, &connector.dialling.policy)?;
+        connector.connect(&destination).await
     }
 
     /// Opens a plaintext connection, lets `agree` ask the peer for TLS, and then starts TLS. `agree` gets the bare connection, and must not

@@ -18,6 +18,7 @@ mod connect;
 mod destination;
 mod dial;
 mod error;
+mod http1;
 mod identity;
 mod limits;
 mod request;

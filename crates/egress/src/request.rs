@@ -5,7 +5,7 @@
 //! cannot disagree about where it leads.
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Uri, Version};
 use url::Url;
 
@@ -63,14 +63,14 @@ const OWNED_HEADERS: [HeaderName; 10] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Checks a request and puts it into the form in which it is sent.
+/// Checks a request, puts it into the form in which it is sent, and returns its destination.
 pub(crate) fn check(
     request: &mut Request<Bytes>,
     policy: &EgressPolicy,
     limits: &Limits,
-) -> Result<(), EgressError> {
+) -> Result<Destination, EgressError> {
     let unusable = |reason| Err(EgressError::RequestUnusable { reason });
-    let _permitted = destination_of(request.uri(), policy)?;
+    let destination = destination_of(request.uri(), policy)?;
     if request.method() == Method::CONNECT {
         return unusable("`CONNECT` would open a tunnel");
     }
@@ -90,7 +90,21 @@ pub(crate) fn check(
     }
     request.headers_mut().remove(header::CONTENT_LENGTH);
     *request.version_mut() = Version::HTTP_11;
-    Ok(())
+    let host = host_of(request.uri(), &destination)
+        .ok_or(EgressError::RequestUnusable { reason: "its host cannot be a header" })?;
+    request.headers_mut().insert(header::HOST, host);
+    let path = request.uri().path_and_query().cloned();
+    *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+    Ok(destination)
+}
+
+/// The `Host` header (RFC 9112, section 3.2): as the URL has it, without the scheme's own port.
+fn host_of(uri: &Uri, destination: &Destination) -> Option<HeaderValue> {
+    let host = uri.host()?;
+    let is_implied = destination.port == destination.scheme.default_port();
+    let port = uri.port_u16().filter(|_| !is_implied);
+    let host = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    HeaderValue::try_from(host).ok()
 }
 
 /// The allow-list entry of a URI, or the refusal.

@@ -7,7 +7,6 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -43,12 +42,6 @@ impl EgressStream {
             Io::Plain(stream) => Pin::new(stream),
             Io::Tls(stream) => Pin::new(stream.as_mut()),
         }
-    }
-}
-
-impl Connection for EgressStream {
-    fn connected(&self) -> Connected {
-        Connected::new()
     }
 }
 

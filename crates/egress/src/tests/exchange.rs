@@ -396,3 +396,75 @@ async fn a_stream_above_its_limit_is_cut_off() {
     assert!(read <= 12, "{read}");
     assert!(body.frame().await.is_none());
 }
+
+/// Answers two requests on one connection with `answer`, the second after a pause; the connection is then closed.
+async fn twice(answer: &'static [&'static str]) -> Server {
+    Server::start(move |mut stream| async move {
+        for _ in 0..2 {
+            if read_head(&mut stream).await.is_none() {
+                return;
+            }
+            for piece in answer {
+                if stream.write_all(piece.as_bytes()).await.is_err() {
+                    return;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+    })
+    .await
+}
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+#[tokio::test]
+async fn a_connection_is_used_again_once_its_body_has_ended() {
+    for answer in [&[OK][..], &[HEAD, "1\r\nx\r\n", "0\r\n\r\n"], &["HTTP/1.1 204 No\r\n\r\n"]] {
+        let server = twice(answer).await;
+        let client = server.client(Limits::default());
+        for _ in 0..2 {
+            let mut body = client.stream(get(&server.url("/"))).await.unwrap().into_body();
+            while body.frame().await.is_some() {}
+        }
+        assert_eq!(server.connections(), 1, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_if_the_end_had_arrived_when_its_body_was_dropped() {
+    for (answer, connections) in
+        [(&[HEAD, "1\r\nx\r\n0\r\n\r\n"][..], 1), (&[HEAD, "1\r\nx\r\n", "1\r\ny\r\n"], 2)]
+    {
+        let server = twice(answer).await;
+        let client = server.client(Limits::default());
+        for _ in 0..2 {
+            let mut body = client.stream(get(&server.url("/"))).await.unwrap().into_body();
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "x");
+        }
+        assert_eq!(server.connections(), connections, "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_can_be_read_by_another_task_than_the_one_that_sent() {
+    let server = twice(&[HEAD, "1\r\nx\r\n", "1\r\ny\r\n", "0\r\n\r\n"]).await;
+    let client = server.client(Limits::default());
+    for _ in 0..2 {
+        let sent = client.stream(get(&server.url("/"))).await.unwrap();
+        let read = tokio::spawn(async move { sent.into_body().collect().await.unwrap() });
+        assert_eq!(read.await.unwrap().to_bytes(), "xy");
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn an_exchange_needs_no_task_of_its_own() {
+    let server = twice(&[HEAD, "1\r\nx\r\n", "0\r\n\r\n"]).await;
+    let client = server.client(Limits::default());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let response = client.stream(get(&server.url("/"))).await.unwrap();
+    // The server's.
+    assert_eq!(tasks(), before.saturating_add(1));
+    drop(response);
+}
