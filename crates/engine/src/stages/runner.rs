@@ -128,7 +128,8 @@ pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
         invoke_stage::invoke(&owner, call).await;
         owner.metrics.record_stage(Stage::Invoke, began.elapsed());
     };
-    context.registry.run(stage.instrument(span));
+    // It waits for the adapter in any case, and a first poll before it is a task would push aside what that poll wakes.
+    context.registry.spawn(stage.instrument(span));
 }
 
 /// Takes a call through the return stage.
