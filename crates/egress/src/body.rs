@@ -6,6 +6,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::thread::panicking;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -131,11 +132,14 @@ impl Drop for EgressBody {
     /// An end that has arrived counts as read.
     fn drop(&mut self) {
         let Some((incoming, connection)) = &mut self.incoming else { return };
+        if panicking() {
+            return;
+        }
         let mut nobody = Context::from_waker(Waker::noop());
-        let polled =
-            connection.poll_with(&mut nobody, |cx| Pin::new(&mut *incoming).poll_frame(cx));
-        if matches!(polled, Poll::Ready(None)) {
-            self.end();
+        match connection.poll_with(&mut nobody, |cx| Pin::new(&mut *incoming).poll_frame(cx)) {
+            Poll::Ready(None) => self.end(),
+            Poll::Ready(Some(Ok(_))) if self.is_end_stream() => self.end(),
+            Poll::Ready(Some(_)) | Poll::Pending => {}
         }
     }
 }

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::body::EgressBody;
 use crate::connect::{Dialling, EgressConnector, TcpDial};
-use crate::destination::{Destination, EgressPolicy};
+use crate::destination::EgressPolicy;
 use crate::error::EgressError;
 use crate::http1::{Http1, Unused};
 use crate::identity::Trust;
@@ -123,23 +123,22 @@ impl EgressClient {
         limit: Duration,
         listening: Duration,
     ) -> Result<Response<Bytes>, EgressError> {
-        let mut request = request;
-        let (destination, connected) = (self.checked(&mut request)?, AtomicBool::new(false));
         let limit_max = Duration::from_millis(self.limits().request_timeout_ms);
         let limit = limit.min(limit_max);
+        let attempt = Attempt::within(limit);
         let mut whole = pin!(async {
-            let (response, connection) = self.exchange(request, &destination, &connected).await?;
+            let (response, connection) = self.exchange(request, &attempt).await?;
             self.read_whole(response, connection).await
         });
         if let Ok(answered) = timeout(limit, &mut whole).await {
             return answered;
         }
         let listening = listening.min(limit_max.saturating_sub(limit));
-        if listening.is_zero() || !connected.load(Ordering::Relaxed) {
-            return Err(late(&connected, limit));
+        if listening.is_zero() || !attempt.connected.load(Ordering::Relaxed) {
+            return Err(attempt.late(limit));
         }
         let limit = limit.saturating_add(listening);
-        timeout(listening, whole).await.unwrap_or_else(|_elapsed| Err(late(&connected, limit)))
+        timeout(listening, whole).await.unwrap_or_else(|_elapsed| Err(attempt.late(limit)))
     }
 
     /// Sends a request and returns the response as soon as its head has arrived. The body has a limit on its bytes and
@@ -152,12 +151,10 @@ impl EgressClient {
         &self,
         request: Request<Bytes>,
     ) -> Result<Response<EgressBody>, EgressError> {
-        let mut request = request;
-        let (destination, connected) = (self.checked(&mut request)?, AtomicBool::new(false));
         let limit = Duration::from_millis(self.limits().request_timeout_ms);
-        let head = timeout(limit, self.exchange(request, &destination, &connected)).await;
-        let (response, connection) =
-            head.unwrap_or_else(|_elapsed| Err(late(&connected, limit)))?;
+        let attempt = Attempt::within(limit);
+        let head = timeout(limit, self.exchange(request, &attempt)).await;
+        let (response, connection) = head.unwrap_or_else(|_elapsed| Err(attempt.late(limit)))?;
         let (parts, incoming) = response.into_parts();
         let bytes_max = self.limits().stream_bytes_max;
         let body = EgressBody::new(incoming, connection, bytes_max, self.limits())?;
@@ -190,22 +187,21 @@ impl EgressClient {
         &self.dialling.limits
     }
 
-    fn checked(&self, request: &mut Request<Bytes>) -> Result<Destination, EgressError> {
-        request::check(request, &self.dialling.policy, self.limits())
-    }
-
-    /// `connected` is set before anything can be written.
     async fn exchange(
         &self,
-        request: Request<Bytes>,
-        destination: &Destination,
-        connected: &AtomicBool,
+        mut request: Request<Bytes>,
+        attempt: &Attempt,
     ) -> Result<(Response<Incoming>, Http1), EgressError> {
+        let destination = request::check(&mut request, &self.dialling.policy, self.limits())?;
         let (dialling, tls) = (Arc::clone(&self.dialling), Arc::clone(&self.http1_tls));
         let connector = EgressConnector { dialling, tls, protocol: Protocol::Http1 };
-        let dial = connector.connect(destination);
+        let dial = connector.connect(&destination);
         let mut connection = self.unused.connect(destination.to_string(), dial).await?;
-        connected.store(true, Ordering::Relaxed);
+        // A process that was paused finds the connection before it finds its time over.
+        if Instant::now() >= attempt.until {
+            return Err(attempt.late(attempt.limit));
+        }
+        attempt.connected.store(true, Ordering::Relaxed);
         let response = connection.send(request.map(Full::new)).await?;
         let status = response.status();
         if status.is_redirection() {
@@ -234,12 +230,27 @@ impl EgressClient {
     }
 }
 
-/// The deadline has passed. As long as there was no connection, nothing can have been written.
-fn late(connected: &AtomicBool, limit: Duration) -> EgressError {
-    let timeout_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    if connected.load(Ordering::Relaxed) {
-        EgressError::DeadlineExceeded { timeout_ms }
-    } else {
-        EgressError::DeadlineBeforeRequest { timeout_ms }
+/// One exchange: until when it may begin, and whether anything can have been written.
+struct Attempt {
+    limit: Duration,
+    until: Instant,
+    connected: AtomicBool,
+}
+
+impl Attempt {
+    fn within(limit: Duration) -> Self {
+        let now = Instant::now();
+        let until = now.checked_add(limit).unwrap_or(now);
+        Self { limit, until, connected: AtomicBool::new(false) }
+    }
+
+    /// The deadline has passed. As long as there was no connection, nothing can have been written.
+    fn late(&self, limit: Duration) -> EgressError {
+        let timeout_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        if self.connected.load(Ordering::Relaxed) {
+            EgressError::DeadlineExceeded { timeout_ms }
+        } else {
+            EgressError::DeadlineBeforeRequest { timeout_ms }
+        }
     }
 }

@@ -19,7 +19,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::EgressError;
 use crate::limits::Limits;
@@ -29,6 +30,8 @@ use crate::stream::EgressStream;
 const HEAD_BUFFER_BYTES_MIN: usize = 8192;
 /// How often both ends are polled for each other before other tasks have their turn.
 const ROUNDS_MAX: usize = 16;
+/// How long the rest of a request may take that was answered before it was written to its end.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// An open connection, whose two ends are polled together.
 #[derive(Debug)]
@@ -120,11 +123,26 @@ impl Http1 {
         self.connection.is_some() && self.sender.is_ready()
     }
 
-    /// Its exchange has ended: it is kept for the next one, if it can have one.
-    pub(crate) fn release(self) {
-        if let Some(unused) = self.unused.upgrade() {
-            unused.keep(self);
+    /// Its exchange has ended: it is kept for the next one, if it can have one, once the last of the request is written.
+    pub(crate) fn release(mut self) {
+        let Some(unused) = self.unused.upgrade() else { return };
+        if self.is_idle() {
+            return unused.keep(self);
         }
+        if self.connection.is_none() {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        drop(runtime.spawn(async move {
+            let settled = poll_fn(|cx| {
+                let _never: Poll<()> = self.poll_with(cx, |_| Poll::Pending);
+                let is_settled = self.connection.is_none() || self.sender.is_ready();
+                if is_settled { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if timeout(WRITTEN_WITHIN, settled).await.is_ok() && self.is_idle() {
+                unused.keep(self);
+            }
+        }));
     }
 }
 
@@ -152,7 +170,7 @@ impl Wake for Ends {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.are_woken.store(true, SeqCst);
-        // Whoever polls them looks at the first after it has changed the second, so one of both sees it.
+        // The poller looks at the first after it has changed the second, so one of both sees it.
         if !self.are_polled.load(SeqCst) {
             let task = self.task.lock().clone();
             task.inspect(Waker::wake_by_ref);
@@ -185,25 +203,21 @@ impl Unused {
     }
 
     fn take(&self, destination: &str) -> Option<Http1> {
-        let mut kept = self.kept.lock();
-        let kept = kept.get_mut(destination)?;
-        while let Some((since, mut one)) = kept.pop() {
+        loop {
+            let (since, mut one) = self.kept.lock().get_mut(destination)?.pop()?;
             if self.is_young(since) && one.is_idle() {
                 return Some(one);
             }
         }
-        None
     }
 
-    fn keep(&self, mut one: Http1) {
-        if !one.is_idle() {
-            return;
-        }
+    fn keep(self: &Arc<Self>, one: Http1) {
         let mut all = self.kept.lock();
-        all.retain(|_, kept| {
-            kept.retain(|(since, _)| self.is_young(*since));
-            !kept.is_empty()
-        });
+        if all.is_empty()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            drop(runtime.spawn(close_old(Arc::downgrade(self))));
+        }
         let kept = all.entry(one.destination.clone()).or_default();
         if kept.len() < self.limits.pool_idle_connections_max {
             kept.push((Instant::now(), one));
@@ -212,5 +226,23 @@ impl Unused {
 
     fn is_young(&self, since: Instant) -> bool {
         since.elapsed() < Duration::from_millis(self.limits.pool_idle_timeout_ms)
+    }
+}
+
+/// Closes unused connections that have become old, until there are none.
+async fn close_old(unused: Weak<Unused>) {
+    while let Some(open) = unused.upgrade() {
+        let pause = Duration::from_millis(open.limits.pool_idle_timeout_ms);
+        drop(open);
+        sleep(pause).await;
+        let Some(open) = unused.upgrade() else { return };
+        let mut all = open.kept.lock();
+        all.retain(|_, kept| {
+            kept.retain(|(since, _)| open.is_young(*since));
+            !kept.is_empty()
+        });
+        if all.is_empty() {
+            return;
+        }
     }
 }

@@ -12,7 +12,7 @@ pub struct Limits {
     /// The longest silence between two pieces of a streamed body.
     pub idle_timeout_ms: u64,
     /// How long an unused connection is kept for the next request: shorter than the keep-alive of servers (five seconds for Node.js), so
-    /// that no request meets a connection that is being closed. What is older is closed when the next one is kept.
+    /// that no request meets a connection that is being closed.
     pub pool_idle_timeout_ms: u64,
     /// Unused connections kept for one destination.
     pub pool_idle_connections_max: usize,

@@ -468,3 +468,57 @@ async fn an_exchange_needs_no_task_of_its_own() {
     assert_eq!(tasks(), before.saturating_add(1));
     drop(response);
 }
+
+#[tokio::test]
+async fn a_response_that_comes_before_its_request_was_written_does_not_cut_it_off() {
+    const BYTES: usize = 4 * 1024 * 1024;
+    let (told, arrived) = tokio::sync::oneshot::channel();
+    let told = parking_lot::Mutex::new(Some(told));
+    let server = Server::start(move |mut stream| {
+        let told = told.lock().take();
+        async move {
+            read_head(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            sleep(Duration::from_millis(100)).await;
+            let mut body = vec![0; BYTES];
+            let whole = stream.read_exact(&mut body).await.is_ok();
+            told.unwrap().send(whole).unwrap();
+        }
+    })
+    .await;
+    let request = Request::post(server.url("/")).body(Bytes::from(vec![b'x'; BYTES])).unwrap();
+    let response = server.client(Limits::default()).send(request).await.unwrap();
+    assert_eq!(response.status(), 202);
+    assert!(arrived.await.unwrap());
+}
+
+#[tokio::test]
+async fn unused_connections_are_closed_after_a_while() {
+    let (closed, was_closed) = tokio::sync::oneshot::channel();
+    let closed = parking_lot::Mutex::new(Some(closed));
+    let server = Server::start(move |mut stream| {
+        let closed = closed.lock().take();
+        async move {
+            read_head(&mut stream).await;
+            stream.write_all(OK.as_bytes()).await.unwrap();
+            assert!(read_head(&mut stream).await.is_none());
+            closed.unwrap().send(()).unwrap();
+        }
+    })
+    .await;
+    let client = server.client(Limits { pool_idle_timeout_ms: 50, ..Limits::default() });
+    client.send(get(&server.url("/"))).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), was_closed).await.unwrap().unwrap();
+    drop(client);
+}
+
+#[tokio::test]
+async fn nothing_is_written_to_a_connection_that_comes_too_late() {
+    let server = Server::answering(&[OK, OK]).await;
+    let client = server.client(Limits::default());
+    client.send(get(&server.url("/"))).await.unwrap();
+    // The unused connection is there at once, but not in time.
+    let late = client.send_within(get(&server.url("/")), Duration::ZERO).await.unwrap_err();
+    assert_eq!(late, EgressError::DeadlineBeforeRequest { timeout_ms: 0 });
+    assert!(late.nothing_was_sent());
+}
