@@ -1,7 +1,8 @@
 //! The HTTP client: one request, one response, within the limits.
 //!
-//! It owns deadlines and the refusal of redirects. It does not own dialling (`connect`), connections (`http1`) or counting (`body`). Invariants: a request is written at most once, whatever happens; the answer to
-//! "can it have reached the peer" is never "no" unless that is certain.
+//! It owns deadlines and the refusal of redirects. It does not own dialling (`connect`), connections (`http1`) or
+//! counting (`body`). Invariants: a request is written at most once, whatever happens; the answer to "can it have
+//! reached the peer" is never "no" unless that is certain.
 
 use std::fmt;
 use std::pin::pin;

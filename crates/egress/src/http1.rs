@@ -83,7 +83,7 @@ impl Http1 {
         cx: &mut Context<'_>,
         ours: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        self.ends.wakes(cx.waker());
+        self.ends.set_task(cx.waker());
         self.ends.are_polled.store(true, SeqCst);
         let polled = self.poll_rounds(ours);
         self.ends.are_polled.store(false, SeqCst);
@@ -155,7 +155,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn wakes(&self, waker: &Waker) {
+    fn set_task(&self, waker: &Waker) {
         let mut task = self.task.lock();
         if !task.as_ref().is_some_and(|before| before.will_wake(waker)) {
             *task = Some(waker.clone());

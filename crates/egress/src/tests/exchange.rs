@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc::channel;
 use tokio::time::sleep;
 
 use super::support::{Answers, Server, Silence, client, get, read_head};
@@ -111,10 +112,9 @@ async fn an_announced_body_above_the_limit_is_not_read() {
 
 #[tokio::test]
 async fn an_endless_body_is_cut_off_and_its_connection_closed() {
-    let (closed, was_closed) = tokio::sync::oneshot::channel();
-    let closed = parking_lot::Mutex::new(Some(closed));
+    let (closed, mut was_closed) = channel(1);
     let server = Server::start(move |mut stream| {
-        let closed = closed.lock().take();
+        let closed = closed.clone();
         async move {
             read_head(&mut stream).await;
             stream
@@ -122,14 +122,14 @@ async fn an_endless_body_is_cut_off_and_its_connection_closed() {
                 .await
                 .unwrap();
             while stream.write_all(b"10\r\n0123456789abcdef\r\n").await.is_ok() {}
-            closed.unwrap().send(()).unwrap();
+            closed.try_send(()).unwrap();
         }
     })
     .await;
     let client = server.client(Limits { response_bytes_max: 1000, ..Limits::default() });
     let refused = client.send(get(&server.url("/"))).await.unwrap_err();
     assert_eq!(refused, EgressError::ResponseTooLarge { bytes_max: 1000 });
-    tokio::time::timeout(Duration::from_secs(5), was_closed).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(5), was_closed.recv()).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -472,43 +472,41 @@ async fn an_exchange_needs_no_task_of_its_own() {
 #[tokio::test]
 async fn a_response_that_comes_before_its_request_was_written_does_not_cut_it_off() {
     const BYTES: usize = 4 * 1024 * 1024;
-    let (told, arrived) = tokio::sync::oneshot::channel();
-    let told = parking_lot::Mutex::new(Some(told));
+    let (told, mut arrived) = channel(1);
     let server = Server::start(move |mut stream| {
-        let told = told.lock().take();
+        let told = told.clone();
         async move {
             read_head(&mut stream).await;
             stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await.unwrap();
             sleep(Duration::from_millis(100)).await;
             let mut body = vec![0; BYTES];
             let whole = stream.read_exact(&mut body).await.is_ok();
-            told.unwrap().send(whole).unwrap();
+            told.try_send(whole).unwrap();
         }
     })
     .await;
     let request = Request::post(server.url("/")).body(Bytes::from(vec![b'x'; BYTES])).unwrap();
     let response = server.client(Limits::default()).send(request).await.unwrap();
     assert_eq!(response.status(), 202);
-    assert!(arrived.await.unwrap());
+    assert!(arrived.recv().await.unwrap());
 }
 
 #[tokio::test]
 async fn unused_connections_are_closed_after_a_while() {
-    let (closed, was_closed) = tokio::sync::oneshot::channel();
-    let closed = parking_lot::Mutex::new(Some(closed));
+    let (closed, mut was_closed) = channel(1);
     let server = Server::start(move |mut stream| {
-        let closed = closed.lock().take();
+        let closed = closed.clone();
         async move {
             read_head(&mut stream).await;
             stream.write_all(OK.as_bytes()).await.unwrap();
             assert!(read_head(&mut stream).await.is_none());
-            closed.unwrap().send(()).unwrap();
+            closed.try_send(()).unwrap();
         }
     })
     .await;
     let client = server.client(Limits { pool_idle_timeout_ms: 50, ..Limits::default() });
     client.send(get(&server.url("/"))).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(5), was_closed).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(5), was_closed.recv()).await.unwrap().unwrap();
     drop(client);
 }
 
