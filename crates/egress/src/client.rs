@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::body::EgressBody;
 use crate::connect::{Dialling, EgressConnector, TcpDial};
-use crate::destination::EgressPolicy;
+use crate::destination::{Destination, EgressPolicy};
 use crate::error::EgressError;
 use crate::http1::{Http1, Unused};
 use crate::identity::Trust;
@@ -194,10 +194,11 @@ impl EgressClient {
         attempt: &Attempt,
     ) -> Result<(Response<Incoming>, Http1), EgressError> {
         let destination = request::check(&mut request, &self.dialling.policy, self.limits())?;
-        let (dialling, tls) = (Arc::clone(&self.dialling), Arc::clone(&self.http1_tls));
-        let connector = EgressConnector { dialling, tls, protocol: Protocol::Http1 };
-        let dial = connector.connect(&destination);
-        let mut connection = self.unused.connect(destination.to_string(), dial).await?;
+        let mut connection = match self.unused.take(&destination.to_string()) {
+            Some(open) => open,
+            // Boxed because it is rare: otherwise every request would have room for it.
+            None => Box::pin(self.dial(&destination)).await?,
+        };
         // A process that was paused finds the connection before it finds its time over.
         if Instant::now() >= attempt.until {
             return Err(attempt.late(attempt.limit));
@@ -217,6 +218,13 @@ impl EgressClient {
             });
         }
         Ok((response, connection))
+    }
+
+    async fn dial(&self, destination: &Destination) -> Result<Http1, EgressError> {
+        let (dialling, tls) = (Arc::clone(&self.dialling), Arc::clone(&self.http1_tls));
+        let connector = EgressConnector { dialling, tls, protocol: Protocol::Http1 };
+        let stream = connector.connect(destination).await?;
+        Http1::over(stream, destination.to_string(), &self.unused).await
     }
 
     async fn read_whole(

@@ -45,7 +45,7 @@ pub(crate) struct Http1 {
 }
 
 impl Http1 {
-    async fn over(
+    pub(crate) async fn over(
         stream: EgressStream,
         destination: String,
         unused: &Arc<Unused>,
@@ -190,19 +190,8 @@ impl Unused {
         Arc::new(Self { limits, kept: Mutex::default() })
     }
 
-    /// A connection to the destination: the one used last, if it is still open, or a new one.
-    pub(crate) async fn connect(
-        self: &Arc<Self>,
-        destination: String,
-        dial: impl Future<Output = Result<EgressStream, EgressError>>,
-    ) -> Result<Http1, EgressError> {
-        if let Some(open) = self.take(&destination) {
-            return Ok(open);
-        }
-        Http1::over(dial.await?, destination, self).await
-    }
-
-    fn take(&self, destination: &str) -> Option<Http1> {
+    /// The connection to the destination that was used last, if it is still open.
+    pub(crate) fn take(&self, destination: &str) -> Option<Http1> {
         loop {
             let (since, mut one) = self.kept.lock().get_mut(destination)?.pop()?;
             if self.is_young(since) && one.is_idle() {
