@@ -138,7 +138,9 @@ impl McpAdapter {
         let answer = async {
             match request {
                 Request::Tool(call) => link.call(*call, deadline).await,
-                Request::Feature(request, meta) => link.ask(*request, meta, deadline).await,
+                Request::Feature(request, meta) => {
+                    Box::pin(link.ask(*request, meta, deadline)).await
+                }
             }
         };
         let Ok(answer) = timeout_at(until, answer).await else {

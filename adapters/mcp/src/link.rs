@@ -98,7 +98,7 @@ impl Link {
         }
         let _heard = call.progress.clone();
         let (request, meta) = call.into_request();
-        self.ask(request, meta, deadline).await
+        Box::pin(self.ask(request, meta, deadline)).await
     }
 
     /// Makes a request through the service, which is not sent after `deadline`; the answer may take longer.

@@ -138,7 +138,7 @@ async fn authenticate(
     let minted = minted.map(|token| format!("Bearer {token}"));
     let credentials =
         Credentials { authorization: shown.authorization.or(minted.as_deref()), ..shown };
-    let caller = Arc::new(api.read(verified(&api.engine, credentials)).await?);
+    let caller = Arc::new(api.read(Box::pin(verified(&api.engine, credentials))).await?);
     // Held until the response is written, however long that takes: nobody occupies the connections of all others.
     let about = if lasts(&request) { About::Lasting } else { About::Request };
     let place = api.place(about, &caller)?;

@@ -160,9 +160,14 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::Store`] when the store cannot read or record it.
     pub async fn open_run(&self, run: RunRecord) -> Result<RunRecord, LedgerError> {
-        if let Some(known) = self.store.run(&run.key).await? {
-            return self.with_taint(known, run.taint).await;
+        match self.store.run(&run.key).await? {
+            Some(known) => self.with_taint(known, run.taint).await,
+            // Boxed because it happens once to a run: otherwise every call would have room for it.
+            None => Box::pin(self.begin_run(run)).await,
         }
+    }
+
+    async fn begin_run(&self, run: RunRecord) -> Result<RunRecord, LedgerError> {
         let mut event = AuditEvent::new(AuditKind::RunOpened);
         event.tenant = Some(run.key.tenant.clone());
         event.run_id = Some(run.key.run_id.clone());
@@ -186,7 +191,7 @@ impl Ledger {
     ) -> Result<RunRecord, LedgerError> {
         let Some(tainted) = run.tainted(&taint) else { return Ok(run) };
         let brought = RunTaint { run: run.key, session: None, taint };
-        self.taint_run(brought, AuditEvent::new(AuditKind::RunTainted)).await?;
+        Box::pin(self.taint_run(brought, AuditEvent::new(AuditKind::RunTainted))).await?;
         Ok(tainted)
     }
 

@@ -278,7 +278,7 @@ impl Waiting<'_> {
 /// The pending call that an equal one attaches to.
 async fn attached(shared: &Shared, asking: &Asking<'_>, request: &Digest) -> Option<Ticket> {
     let call_id = shared.held.find(request)?;
-    shared.engine.follow(&asking.caller, &call_id).await.ok()
+    Box::pin(shared.engine.follow(&asking.caller, &call_id)).await.ok()
 }
 
 /// The key of a held call that waits for its caller to come back with a new token.

@@ -132,7 +132,7 @@ impl Direct {
         let status = response.status();
         if !status.is_success() {
             let in_session = self.headers.contains_key(&SESSION_ID);
-            return Err(wire::failure_of_call(response, in_session).await);
+            return Err(Box::pin(wire::failure_of_call(response, in_session)).await);
         }
         self.http.own.hear();
         if status == StatusCode::ACCEPTED {
@@ -158,7 +158,7 @@ impl Direct {
             let event = match events.next().await {
                 Some(Ok(event)) => event,
                 ended @ (Some(Err(_)) | None) => {
-                    events = self.resume(&mut resumption, ended.is_some()).await?;
+                    events = Box::pin(self.resume(&mut resumption, ended.is_some())).await?;
                     continue;
                 }
             };
@@ -169,7 +169,7 @@ impl Direct {
             let Some(data) = event.data.filter(|_| is_message) else { continue };
             let Some(message) = as_json_rpc(&data) else { continue };
             if message.contains_key("method") {
-                self.hear(message).await;
+                Box::pin(self.hear(message)).await;
             } else if let Some(said) = said(message, id) {
                 read_to_end(events);
                 return said;

@@ -41,13 +41,14 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn new(mut changes: Changes) -> Result<Self, StoreError> {
+    /// Boxed: it is handed over several times on its way into the journal.
+    pub(super) fn new(mut changes: Changes) -> Result<Box<Self>, StoreError> {
         let (kind, payload) = encode_entry(&mut changes)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
         let durability = durability(&changes);
         let contents = std::mem::take(&mut changes.content).into_iter();
         let contents = contents.map(|(tenant, bytes)| Content::of(tenant, bytes)).collect();
-        Ok(Self { changes, contents, kind, payload, durability })
+        Ok(Box::new(Self { changes, contents, kind, payload, durability }))
     }
 }
 
@@ -230,18 +231,22 @@ impl Base for Machine {
 }
 
 impl Apply for Machine {
-    type Request = Request;
+    type Request = Box<Request>;
     type Error = StoreError;
 
-    fn admission(request: &Request) -> Admission {
+    fn admission(request: &Box<Request>) -> Admission {
         request.changes.admission
     }
 
-    fn is_only_written(request: &Request) -> bool {
+    fn is_only_written(request: &Box<Request>) -> bool {
         request.durability == Durability::Written
     }
 
-    fn prepare(&mut self, mut request: Request, place: Committed) -> Result<Staged, StoreError> {
+    fn prepare(
+        &mut self,
+        mut request: Box<Request>,
+        place: Committed,
+    ) -> Result<Staged, StoreError> {
         let Committed { seq, at } = place;
         // Refuses after a fault, whichever thread found it.
         drop(self.state.tree()?);
