@@ -37,17 +37,21 @@ use placet_types::{
 
 use crate::{active::Active, responder::Responder, submission::Submission};
 
-/// A call at stage `S`.
+/// A call at stage `S`. Both parts are boxed: it is handed over a dozen times, and every future it passes through has room for it twice.
 #[derive(Debug)]
 pub(crate) struct Call<S> {
-    pub(crate) responder: Responder,
-    pub(crate) stage: S,
+    pub(crate) responder: Box<Responder>,
+    pub(crate) stage: Box<S>,
 }
 
 impl<S> Call<S> {
+    pub(crate) fn new(responder: Box<Responder>, stage: S) -> Self {
+        Self { responder, stage: Box::new(stage) }
+    }
+
     /// The call at its next stage.
-    pub(crate) fn advance<T>(self, next: impl FnOnce(S) -> T) -> Call<T> {
-        Call { responder: self.responder, stage: next(self.stage) }
+    pub(crate) fn advance<T>(self, next: impl FnOnce(Box<S>) -> T) -> Call<T> {
+        Call::new(self.responder, next(self.stage))
     }
 }
 

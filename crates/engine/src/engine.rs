@@ -237,7 +237,7 @@ impl Engine {
         let told = responder.subject.clone().in_progress();
         let progress = context.registry.enter(&call_id, owner.clone(), told);
         let stage = Planned { submission, caller, batch };
-        context.routes.build(Call { responder, stage });
+        context.routes.build(Call::new(Box::new(responder), stage));
         Ok(Ticket::new(Arc::clone(&context.outcomes), call_id, owner, progress))
     }
 

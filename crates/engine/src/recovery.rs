@@ -177,7 +177,7 @@ async fn take(context: &Arc<Context>, record: EffectRecord, recourse: Recourse) 
 /// The same for a call that still has its responder, which is released first.
 pub(crate) async fn leave_to(
     context: &Arc<Context>,
-    responder: Responder,
+    responder: Box<Responder>,
     record: EffectRecord,
     recourse: Recourse,
 ) {
@@ -263,7 +263,7 @@ pub(crate) fn restored(
     let built = Built::restored(context.current.active(), record, approval, parked, renewed)?;
     let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
     let responder = responder_of(&context.callers, record, parked, stage);
-    Ok(Call { responder, stage: built })
+    Ok(Call::new(responder, built))
 }
 
 fn responder_of(
@@ -271,7 +271,7 @@ fn responder_of(
     record: &EffectRecord,
     parked: Option<&ParkedCall>,
     stage: Stage,
-) -> Responder {
+) -> Box<Responder> {
     let tool = record.scope.capability.tool_name();
     let fields = CallFields {
         tenant: Some(record.scope.tenant.as_str()),
@@ -283,7 +283,7 @@ fn responder_of(
     let span = continue_span(traceparent, None, stage, &fields);
     // It is decided again.
     let subject = Subject { decision_id: None, ..Subject::of_record(record, parked) };
-    let mut responder = Responder::new(Arc::clone(callers), subject, span);
+    let mut responder = Box::new(Responder::new(Arc::clone(callers), subject, span));
     responder.known = Some(record.scope.capability.clone());
     responder.attach_record(record.record_id);
     responder

@@ -297,9 +297,9 @@ impl Registry {
         self.entries.lock().by_call.remove(call_id);
     }
 
-    /// Runs a task that only the end of the process cancels.
+    /// Runs a task that only the end of the process cancels. Boxed: the runtime moves a new task ten times, and its end three times.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.tasks.spawn(task));
+        drop(self.tasks.spawn(Box::pin(task)));
     }
 
     /// Polls a task once at once; if it is not ready, it continues as with [`Registry::spawn`]. A task that waits for nothing needs no

@@ -53,7 +53,7 @@ pub(crate) enum ApprovalsMessage {
 #[derive(Debug)]
 pub(crate) enum WorkerMessage<S> {
     /// Take this call through the stage.
-    Take(Box<Call<S>>),
+    Take(Call<S>),
     /// Panic.
     Fault,
 }
@@ -80,7 +80,7 @@ impl<S: Send + Sync + 'static> Pool<S> {
     }
 
     /// Gives the call to a worker that is up; returns it if there is none.
-    fn offer(&self, call: Box<Call<S>>) -> Result<(), Box<Call<S>>> {
+    fn offer(&self, call: Call<S>) -> Result<(), Call<S>> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let mut call = call;
         for turn in 0..self.workers.len() {
@@ -160,7 +160,7 @@ impl Routes {
 
     /// Sends through any worker that is up; while a pool is being restarted it retries.
     fn send<S: fmt::Debug + Send + Sync + 'static>(&self, pool: &Arc<Pool<S>>, call: Call<S>) {
-        let Err(mut call) = pool.offer(Box::new(call)) else { return };
+        let Err(mut call) = pool.offer(call) else { return };
         let pool = Arc::clone(pool);
         self.registry.spawn(async move {
             for _ in 0..TRIES {

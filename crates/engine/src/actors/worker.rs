@@ -49,7 +49,7 @@ impl<S: Send + Sync + std::fmt::Debug + 'static> Actor for Worker<S> {
         _state: &mut (),
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            WorkerMessage::Take(call) => (self.stage)(&self.context, *call),
+            WorkerMessage::Take(call) => (self.stage)(&self.context, call),
             WorkerMessage::Fault => injected_fault(),
         }
         Ok(())

@@ -59,7 +59,7 @@ impl Engine {
                 match told {
                     // The claim is this call's own, and it is in flight.
                     Some(told) if claimed => Ok(told),
-                    _ => Ok(recorded::standing(outcomes, &record).await),
+                    _ => Ok(Box::pin(recorded::standing(outcomes, &record)).await),
                 }
             }
             (None, Some(told)) => Ok(told),

@@ -100,7 +100,7 @@ impl Outcomes {
 
     /// Records an event that nothing depends on; a failure is only logged.
     pub(crate) async fn note(&self, event: AuditEvent) {
-        if let Err(error) = self.ledger.note(event, Durability::Written).await {
+        if let Err(error) = Box::pin(self.ledger.note(event, Durability::Written)).await {
             self.node.noticed(&error);
             tracing::error!(%error, "an audit event could not be kept");
         }

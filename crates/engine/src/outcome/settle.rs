@@ -165,16 +165,13 @@ pub(crate) async fn keep(
         let (record, result) = (record.clone(), Box::new(result));
         Unsettled { record, error, outcome, result }
     };
-    match outcomes.ledger.settle(settlement, outcome.clone(), &result).await {
+    match Box::pin(outcomes.ledger.settle(settlement, outcome.clone(), &result)).await {
         Ok(_) => {}
         Err(LedgerError::Store(StoreError::TooLarge(what))) if let Some(record) = &record => {
             tracing::warn!(%what, capability = named(&result), "a result is too large to be kept and is left out");
             let result = without_output(result);
-            return match outcomes
-                .ledger
-                .settle_recorded(record, outcome.clone(), None, &result)
-                .await
-            {
+            let again = outcomes.ledger.settle_recorded(record, outcome.clone(), None, &result);
+            return match Box::pin(again).await {
                 Ok(_) => Ok(result),
                 Err(error) => Err(unsettled(error, outcome, result)),
             };
@@ -236,7 +233,7 @@ fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
 
 impl Unsettled {
     /// Tells the caller that the outcome is unknown, and closes the record as unknown where that is possible.
-    pub(crate) async fn tell(self, outcomes: &Arc<Outcomes>, responder: Responder) {
+    pub(crate) async fn tell(self, outcomes: &Arc<Outcomes>, responder: Box<Responder>) {
         let Self { record, error, outcome, result } = self;
         tracing::error!(%error, call_id = %responder.subject.call_id, "an outcome could not be kept");
         outcomes.node.noticed(&error);

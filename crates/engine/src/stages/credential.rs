@@ -154,7 +154,7 @@ pub(crate) async fn prove(
     if file.kind == CredentialKind::StaticSecret {
         return of_secret(credentials, brokered, file).await;
     }
-    minted(credentials, brokered, file, deadline).await
+    Box::pin(minted(credentials, brokered, file, deadline)).await
 }
 
 /// Notes that a target refused a credential, and returns whether the next attempt has another one: a new token instead of a cached one, or

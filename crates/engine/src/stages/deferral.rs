@@ -105,7 +105,7 @@ fn pause_before(tries: u32, left_ms: i64) -> Duration {
 }
 
 /// The process ends: the next one, or another node, takes the call over and sends it again.
-pub(crate) fn leave(responder: Responder) {
+pub(crate) fn leave(responder: Box<Responder>) {
     let message = "the call was sent, and the engine stops before it is known how it ended; repeat it with the same key";
     let refusal = Refusal::new(ErrorCode::InProgress, message)
         .with_execution(Execution::Unknown)

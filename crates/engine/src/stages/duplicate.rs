@@ -259,7 +259,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
 }
 
 /// Tells a duplicate that its original is still in flight, and by which id to ask about it.
-async fn under_way(context: &Context, responder: Responder, record: &EffectRecord) {
+async fn under_way(context: &Context, responder: Box<Responder>, record: &EffectRecord) {
     let refusal = Refusal::new(
         ErrorCode::InProgress,
         "the same call is being executed, and did not end while this one waited",
@@ -308,7 +308,7 @@ async fn follow(
 /// Tells a duplicate the end of its original: what the ledger has recorded, else what its waiters were told.
 async fn end_of(
     context: &Context,
-    responder: Responder,
+    responder: Box<Responder>,
     stage: &Brokered,
     record: &EffectRecord,
     told: Answer,

@@ -68,16 +68,17 @@ struct Executing {
 
 /// Dispatches, executes and settles one permitted call.
 pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Ready) {
-    let Call { mut responder, stage: Gated { brokered, permit, record, broken } } = call;
+    let Call { mut responder, stage } = call;
+    let Gated { brokered, permit, record, broken } = *stage;
     if facts::is_locked_down(context, &brokered) {
         // A lockdown was declared since the decision, perhaps while the call waited for a place or a connection.
         drop(permit);
-        return decide_again(&context.routes, responder, *brokered, record);
+        return decide_again(&context.routes, responder, brokered, record);
     }
     if context.node.is_ending() {
         drop(permit);
         let refused = Refused::of(ending_refusal(), None);
-        return refuse::brokered(context, Call { responder, stage: *brokered }, refused).await;
+        return refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
     }
     let call_id =
         record.as_ref().map_or_else(|| responder.subject.call_id.clone(), |r| r.call_id.clone());
@@ -100,12 +101,12 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             let parked =
                 retry::parked_again(&context.ledger, &responder, &brokered, &permit, record).await;
             let dedup = &brokered.built.target.capability.dedup;
-            context.ledger.dispatch(permit, intent, record, parked.as_ref(), dedup).await
+            Box::pin(context.ledger.dispatch(permit, intent, record, parked.as_ref(), dedup)).await
         }
         None => {
             let is_synced = context.settings.durable_reads;
             let durability = if is_synced { Durability::Synced } else { Durability::Written };
-            context.ledger.dispatch_read(permit, intent, durability).await
+            Box::pin(context.ledger.dispatch_read(permit, intent, durability)).await
         }
     };
     match armed {
@@ -124,13 +125,14 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             if let Some(id) = approval_id {
                 consumed(context, &id).await;
             }
-            dispatched(context, responder, Executing { brokered, subject }, armed, ready).await;
+            let executing = Executing { brokered, subject };
+            Box::pin(dispatched(context, responder, executing, armed, ready)).await;
         }
         Err(error) => {
             drop(ready);
             context.node.noticed(&error);
             // Boxed because it is rare: otherwise every call's task would have room for it.
-            Box::pin(not_dispatched(context, responder, *brokered, record, error)).await;
+            Box::pin(not_dispatched(context, responder, brokered, record, error)).await;
         }
     }
 }
@@ -153,8 +155,8 @@ fn approval_of(brokered: &Brokered) -> Option<&ApprovalRecord> {
 /// Back to the gate, with the key that this call has claimed.
 pub(crate) fn decide_again(
     routes: &Routes,
-    responder: Responder,
-    mut brokered: Brokered,
+    responder: Box<Responder>,
+    mut brokered: Box<Brokered>,
     record: Option<EffectRecord>,
 ) {
     brokered.built.decided_again = brokered.built.decided_again.saturating_add(1);
@@ -167,8 +169,8 @@ pub(crate) fn decide_again(
 /// Nothing was recorded, so nothing is sent.
 async fn not_dispatched(
     context: &Arc<Context>,
-    responder: Responder,
-    mut brokered: Brokered,
+    responder: Box<Responder>,
+    mut brokered: Box<Brokered>,
     record: Option<EffectRecord>,
     error: LedgerError,
 ) {
@@ -229,7 +231,7 @@ async fn not_dispatched(
 /// Calls the adapter: from here on the outcome is recorded whatever happens.
 async fn dispatched(
     context: &Arc<Context>,
-    responder: Responder,
+    responder: Box<Responder>,
     executing: Executing,
     armed: DispatchGuard,
     ready: Ready,
@@ -266,7 +268,7 @@ async fn dispatched(
     if let (true, Some(record)) = (is_open, record) {
         // The next attempt, or the process that takes the call over, finds out what became of this one.
         late.inspect(JoinHandle::abort);
-        let call = Call { responder, stage: *brokered };
+        let call = Call { responder, stage: brokered };
         return Box::pin(unsettled(context, call, record, action)).await;
     }
     let (again, record_id) = (action == AfterAnswer::SettleAndTryAgain, settlement.record_id());
@@ -284,16 +286,16 @@ async fn dispatched(
         resolve::await_answer(&context.outcomes, late, limit_ms);
     }
     match kept {
-        Err(unsettled) => unsettled.tell(&context.outcomes, responder).await,
+        Err(unsettled) => Box::pin(unsettled.tell(&context.outcomes, responder)).await,
         Ok(_) if again && retry::goes_on(context, &mut brokered, record_id).await => {
-            Box::pin(retry::repeat(context, Call { responder, stage: *brokered })).await;
+            Box::pin(retry::repeat(context, Call { responder, stage: brokered })).await;
         }
         Ok(result) => {
             remember(context, &brokered, &result);
             if let Some(approval) = approval_of(&brokered) {
                 context.approvals.call_ended(approval, result.status == ResultStatus::Unknown);
             }
-            context.routes.reply(Call { responder, stage: Invoked { result } })
+            context.routes.reply(Call::new(responder, Invoked { result }))
         }
     }
 }

@@ -104,7 +104,7 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
                 return refuse::brokered(context, call, refused).await;
             }
             context.routes.invoke(call.advance(|brokered| Gated {
-                brokered: Box::new(brokered),
+                brokered,
                 permit,
                 record,
                 broken,

@@ -48,9 +48,10 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
         Ok(ready) => execute::execute(context, call, ready).await,
         // What it was decided under is no longer active, perhaps not even its adapter's contract: it is decided again.
         Err(_) if !context.current.is_active(&call.stage.brokered.built.active) => {
-            let Call { responder, stage: Gated { brokered, permit, record, .. } } = call;
+            let Call { responder, stage } = call;
+            let Gated { brokered, permit, record, .. } = *stage;
             drop(permit);
-            execute::decide_again(&context.routes, responder, *brokered, record);
+            execute::decide_again(&context.routes, responder, brokered, record);
         }
         Err(unready) => {
             let blamed = credential::blamed(&context.credentials, &call.stage.brokered, unready);
@@ -148,9 +149,9 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
         drift::drifted(&context.outcomes, &call.stage.brokered.binding.capability);
     }
     let refused = Refused { refusal, decision: Some(&decision), cause };
-    let call = call.advance(|gated| {
-        drop(gated.permit);
-        *gated.brokered
-    });
+    let Call { responder, stage } = call;
+    let Gated { brokered, permit, .. } = *stage;
+    drop(permit);
+    let call = Call { responder, stage: brokered };
     refuse::brokered(context, call, refused).await;
 }

@@ -44,8 +44,8 @@ pub(crate) async fn resolve(outcomes: &Outcomes, stage: &mut Brokered) -> Result
         stage.evidence.clone_from(&resumed.parked.evidence);
         return Ok(());
     }
-    if stage.evidence.is_empty() {
-        stage.evidence = found(outcomes, stage).await?;
+    if stage.evidence.is_empty() && !stage.built.evidence_refs.is_empty() {
+        stage.evidence = Box::pin(found(outcomes, stage)).await?;
     }
     if stage.evidence.is_empty() && stage.built.target.capability.is_delegated() {
         let problem = "a tool that acts with a user's authority needs the id of at least one earlier call of this run";

@@ -38,7 +38,7 @@ use crate::{
 /// Ends a call that has no record: records the event and tells the caller.
 pub(crate) async fn early(
     context: &Context,
-    responder: Responder,
+    responder: Box<Responder>,
     mut event: AuditEvent,
     refusal: Refusal,
 ) {
@@ -234,7 +234,7 @@ fn is_alarming(tokens: &Tokens, stage: &Brokered, refusal: &Refusal, cause: Caus
 }
 
 /// The ledger stopped during the commit: it may have been recorded, and the process that takes it up continues.
-pub(crate) fn uncertain(mut responder: Responder, error: &LedgerError) {
+pub(crate) fn uncertain(mut responder: Box<Responder>, error: &LedgerError) {
     responder.detach_record();
     responder.refuse(ledger_refusal(error), None);
 }
@@ -290,7 +290,7 @@ async fn under_approval(context: &Context, call: Call<Brokered>, refused: OfReco
 /// An approved call that cannot run as approved: its approval ends.
 async fn end_approval(
     context: &Context,
-    responder: Responder,
+    responder: Box<Responder>,
     record: &EffectRecord,
     approval: &ApprovalRecord,
     event: AuditEvent,
@@ -331,7 +331,7 @@ async fn end_approval(
 /// An approved call that needs a new token of its caller (TM-17): those who ask now are told so, and the call waits on.
 fn wait_for_caller(
     context: &Context,
-    responder: Responder,
+    responder: Box<Responder>,
     approval: &ApprovalRecord,
     refusal: Refusal,
 ) {
@@ -345,7 +345,7 @@ fn wait_for_caller(
 /// An approved call waits on and is tried again; if it has ended meanwhile, its end is reported.
 pub(crate) async fn wait_on(
     context: &Context,
-    responder: Responder,
+    responder: Box<Responder>,
     record: &EffectRecord,
     approval: &ApprovalRecord,
 ) {

@@ -33,7 +33,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let (caller, run_id) = (Arc::clone(&stage.caller), stage.submission.run.run_id.clone());
     let directory = Arc::clone(&active.directory);
     let built =
-        span.in_scope(|| build_stage::build(context, active, &responder.subject.call_id, stage));
+        span.in_scope(|| build_stage::build(context, active, &responder.subject.call_id, *stage));
     context.metrics.record_stage(Stage::Build, began.elapsed());
     match built {
         Ok(built) => {
@@ -48,7 +48,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
             if built.target.capability.is_write_class() {
                 responder.subject.key = Some(built.key.clone());
             }
-            context.routes.broker(Call { responder, stage: built });
+            context.routes.broker(Call::new(responder, built));
         }
         Err(refusal) => {
             let mut event = refused_of(&directory, &Caller::Verified(caller));
@@ -75,10 +75,10 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let (directory, capability) =
         (Arc::clone(&stage.active.directory), stage.target.capability.id.clone());
     let brokered =
-        span.in_scope(|| broker_stage::broker(context, &responder.subject.trace_id, stage));
+        span.in_scope(|| broker_stage::broker(context, &responder.subject.trace_id, *stage));
     context.metrics.record_stage(Stage::Broker, began.elapsed());
     match brokered {
-        Ok(brokered) => context.routes.gate(Call { responder, stage: brokered }),
+        Ok(brokered) => context.routes.gate(Call::new(responder, brokered)),
         Err(refusal) => {
             let mut event = refused_of(&directory, &caller);
             event.run_id = Some(run_id);
@@ -111,11 +111,11 @@ fn refused_of(directory: &Directory, caller: &Caller) -> AuditEvent {
 pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
     let span = stage_span(&call.responder.span, Stage::Gate);
     let owner = Arc::clone(context);
-    let stage = async move {
+    let stage = Box::pin(async move {
         let began = Instant::now();
         gate_stage::gate(&owner, call).await;
         owner.metrics.record_stage(Stage::Gate, began.elapsed());
-    };
+    });
     context.registry.run(stage.instrument(span));
 }
 
@@ -123,11 +123,11 @@ pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
 pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
     let span = stage_span(&call.responder.span, Stage::Invoke);
     let owner = Arc::clone(context);
-    let stage = async move {
+    let stage = Box::pin(async move {
         let began = Instant::now();
         invoke_stage::invoke(&owner, call).await;
         owner.metrics.record_stage(Stage::Invoke, began.elapsed());
-    };
+    });
     // It waits for the adapter in any case, and a first poll before it is a task would push aside what that poll wakes.
     context.registry.spawn(stage.instrument(span));
 }
@@ -136,7 +136,23 @@ pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
 pub(crate) fn reply(context: &Arc<Context>, call: Call<Invoked>) {
     let began = Instant::now();
     let span = stage_span(&call.responder.span, Stage::Return);
-    let Call { responder, stage: Invoked { result } } = call;
-    span.in_scope(|| responder.reply(result));
+    let Call { responder, stage } = call;
+    span.in_scope(|| responder.reply(stage.result));
     context.metrics.record_stage(Stage::Return, began.elapsed());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of<S, F>(_stage: impl FnOnce(&'static Arc<Context>, Call<S>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A future is copied whole, several times, before it is first polled: what is rare is boxed where it is awaited.
+    #[test]
+    fn the_future_of_a_stage_is_small() {
+        let (gate, invoke) = (bytes_of(gate_stage::gate), bytes_of(invoke_stage::invoke));
+        assert!(gate <= 8 << 10 && invoke <= 8 << 10, "{gate} and {invoke} bytes");
+    }
 }
