@@ -9,6 +9,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -33,6 +34,8 @@ const REVISIONS: [&str; 3] = ["2025-06-18", "2025-11-25", "2026-07-28"];
 const ADAPTER: &str = "suite";
 /// What the suite runs of each revision at least: as many scenarios as it had for it when this was written.
 const SCENARIOS_MIN: usize = 27;
+/// How long it may take for one revision: each scenario starts a client, and has ten seconds.
+const SUITE_MAX: Duration = Duration::from_secs(90);
 
 /// A check of a scenario, in a revision: `2025-11-25 ping:ping`.
 type Check = String;
@@ -143,7 +146,8 @@ async fn run(revision: &str, url: &Url, folder: PathBuf) -> Ended {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     // It ends with an error where a scenario fails: what it wrote says more.
-    let output = within("the suite ends", command.output()).await.unwrap();
+    let ended = tokio::time::timeout(SUITE_MAX, command.output()).await;
+    let output = ended.unwrap_or_else(|_| panic!("{revision}: not within {SUITE_MAX:?}")).unwrap();
     assert!(folder.is_dir(), "{revision}: {output:?}");
     Ended::read(revision, &folder)
 }
