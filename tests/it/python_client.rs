@@ -132,6 +132,9 @@ async fn waits_for_people_and_answers(packages: &str, example: &str) {
     let script =
         [json!({ "role": "assistant", "content": null, "tool_calls": [call] }), says("Closed.")];
     let (model, url) = Model::start(script).await;
+    // Before the wait for the call begins: a first installation takes longer than the call may.
+    pypi::programs(packages);
+    installed();
     let example = workspace::root().join("clients/python/examples").join(example);
     let example = [example.to_str().unwrap(), "Close REC-1.", "r1"];
     let agent_program = python(&setup, &placet, packages, &example, Some(url.as_str()));
