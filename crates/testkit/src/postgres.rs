@@ -5,11 +5,12 @@
 //! Invariants: loopback only; everything that is started ends with us; no server runs as root.
 
 pub mod proxy;
+pub mod template;
 
 use std::{
     ffi::OsStr,
-    fs,
-    os::unix::fs::chown,
+    fs::{self, DirBuilder},
+    os::unix::fs::{DirBuilderExt as _, chown},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -25,6 +26,7 @@ use tokio::{
 
 use crate::{machine::Machine, port::free_port};
 use proxy::Proxy;
+use template::Template;
 
 /// The role that owns the servers.
 const ADMIN: &str = "chaos_admin";
@@ -83,16 +85,29 @@ impl Postgres {
             replicas: 0,
             proxy,
         };
-        let data = cluster.folder.path().join("primary");
-        let arguments =
-            ["-D", text(&data)?, "-U", ADMIN, "-A", "trust", "-E", "UTF8", "--no-locale"];
-        cluster.tool("initdb", &arguments).await?;
+        let data = cluster.make().await?;
         let primary = cluster.serve(data, false).await?;
         cluster.proxy.lead_to(primary.port);
         cluster.primary = Some(primary);
         cluster.wait_until_up().await?;
         cluster.ask(&format!("CREATE ROLE {ROLE} LOGIN")).await?;
         Ok(cluster)
+    }
+
+    /// The data folder of a new cluster.
+    async fn make(&self) -> Result<PathBuf> {
+        let data = self.folder.path().join("primary");
+        DirBuilder::new().mode(0o700).create(&data)?;
+        if let Some((uid, gid)) = self.user {
+            chown(&data, Some(uid), Some(gid)).context("the folder cannot be given away")?;
+        }
+        let arguments = ["-N", "-U", ADMIN, "-A", "trust", "-E", "UTF8", "--no-locale"];
+        let template = Template::of(&self.bin, &arguments)?;
+        if !template.fill(&data, self.user)? {
+            self.tool("initdb", &[&arguments[..], &["-D", text(&data)?]].concat()).await?;
+            template.keep(&data)?;
+        }
+        Ok(data)
     }
 
     /// A fresh database of the nodes' role; where they reach it.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use placet_testkit::postgres::template::Template;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, raw_sql};
 
@@ -112,20 +113,13 @@ impl Server {
     /// A new cluster with these settings beside those that make tests quick without making the server unsafe.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Arc<Self> {
         let folder = folder();
-        run(program("initdb")
-            .args([
-                "-U",
-                OWNER,
-                "-A",
-                "trust",
-                "--no-instructions",
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "-N",
-                "-D",
-            ])
-            .arg(&folder));
+        let owner = is_root().then_some((NOBODY, NOBODY));
+        let arguments = ["-U", OWNER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"];
+        let template = Template::of(&programs(), &arguments).unwrap();
+        if !template.fill(&folder, owner).unwrap() {
+            run(program("initdb").args(arguments).arg("-D").arg(&folder));
+            template.keep(&folder).unwrap();
+        }
         let hba = "host all ada 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                    host replication all 127.0.0.1/32 trust\n";
         std::fs::write(folder.join("pg_hba.conf"), hba).unwrap();
