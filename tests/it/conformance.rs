@@ -162,10 +162,9 @@ async fn what_passes_directly_passes_through_placet() {
     let mut found = BTreeSet::new();
     let mut findings = Vec::new();
     for revision in REVISIONS {
-        let (direct, governed) = tokio::join!(
-            run(revision, &url, setup.path(&format!("direct-{revision}"))),
-            run(revision, &through, setup.path(&format!("governed-{revision}"))),
-        );
+        // One after the other: some scenarios have times of their own, which a busy machine must meet.
+        let direct = run(revision, &url, setup.path(&format!("direct-{revision}"))).await;
+        let governed = run(revision, &through, setup.path(&format!("governed-{revision}"))).await;
         assert_eq!(direct.scenarios, governed.scenarios, "{revision}");
         assert!(direct.scenarios.len() >= SCENARIOS_MIN, "{revision}: {:?}", direct.scenarios);
         // A server that fails would leave nothing to compare.

@@ -200,11 +200,12 @@ async fn a_credit_runs_when_a_finance_lead_and_the_recipients_tenant_have_agreed
     let stale = tour.types(GIL, &["approve", &id, "--reason", "ok", "--digest", &digest]).await;
     refused(&stale, "VALIDATION_ERROR");
     tour.decides(GIL, "approve", &id, "our account, our order").await.ok();
+    let call = text(&held, "call_id");
+    tour.bot.end_of(&call).await.succeeded();
     let done = tour.asks("credit-1", "globex").await.succeeded();
     assert_eq!(done["output"]["structured"]["entry"], 1, "{done:#}");
     let booked = tour.booked();
     assert_eq!((booked.len(), &booked[0]["recipient"]), (1, &json!("globex")));
-    let call = text(&held, "call_id");
     chain_names_the_external(&tour, &id, &call).await;
     no_finds_nothing_and_ends_it(&tour).await;
     tour.ends();
