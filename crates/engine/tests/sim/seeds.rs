@@ -15,7 +15,7 @@ use crate::witness::{TOOLS, Witness};
 /// Seeds that found something once.
 const REGRESSIONS: [u64; 0] = [];
 /// How many seeds a run takes, from `PLACET_SEED` or a random place on; `PLACET_SIM_SEEDS=2000` takes that many from the beginning.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 /// How many tests share them, side by side.
 const PARTS: u64 = 2;
 /// The seeds that samples are taken from.

@@ -33,7 +33,7 @@ const KEEPING: &str = "same-2";
 /// What is called meanwhile.
 const NEW: [&str; 3] = ["f-0", "f-1", "same-1"];
 /// How many calls of a script are struck where not all of them are asked for.
-const SAMPLE: usize = 48;
+const SAMPLE: usize = 24;
 
 fn keys() -> Vec<String> {
     OLD.iter().chain(&NEW).map(|key| (*key).to_owned()).collect()
