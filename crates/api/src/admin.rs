@@ -3,34 +3,30 @@
 //! Owns its four routes and nothing else; it has no authentication, listens on loopback unless configured otherwise, and reveals nothing
 //! about any tenant's calls.
 
-use std::sync::Arc;
-
 use axum::{
     Router,
     extract::State,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get},
 };
 use http::{HeaderValue, StatusCode, header};
+use placet_types::error::{ErrorCode, Refusal};
 use serde_json::json;
 
 use crate::{
-    answer,
-    backups::{self, Backups},
-    guard::Guard,
-    router::surround,
+    answer, documents::BackupDocument, guard::Guard, problem::Failure, router::surround,
     state::ApiState,
 };
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The four routes.
-pub(crate) fn router(api: &ApiState, guard: Guard, backups: Option<Arc<dyn Backups>>) -> Router {
+pub(crate) fn router(api: &ApiState, guard: Guard, backups: MethodRouter<ApiState>) -> Router {
     let router = Router::new()
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
-        .route("/backups", post(move || backups::make(backups.clone())))
+        .route("/backups", backups)
         .with_state(api.clone());
     surround(router, guard.with_addresses_allowed())
 }
@@ -58,4 +54,21 @@ async fn readiness(State(api): State<ApiState>) -> Response {
 async fn metrics(State(api): State<ApiState>) -> Response {
     let text = api.engine.metrics().encode();
     ([(header::CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS))], text).into_response()
+}
+
+/// The answer to a request for a backup, which is completed once it was begun, whether or not its requester still waits.
+pub(crate) async fn backup(
+    making: impl Future<Output = Result<BackupDocument, Failure>> + Send + 'static,
+) -> Response {
+    match tokio::spawn(making).await {
+        Ok(Ok(made)) => answer::json(&made),
+        Ok(Err(failure)) => failure.into_response(),
+        Err(_panicked) => Failure::internal("the task of a backup panicked").into_response(),
+    }
+}
+
+/// The same where there is no folder for them.
+pub(crate) async fn no_backups() -> Response {
+    let message = "no folder for backups is configured: set `ledger.backups`";
+    Failure::new(Refusal::new(ErrorCode::NotFound, message)).into_response()
 }

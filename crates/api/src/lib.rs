@@ -11,7 +11,6 @@
 //! - a caller that goes away cancels no call, decision or resolution.
 
 pub mod answer;
-pub mod backups;
 pub mod body;
 pub mod config;
 pub mod documents;

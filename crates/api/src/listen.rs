@@ -5,7 +5,10 @@
 
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use axum::Router;
+use axum::{
+    Router,
+    routing::{MethodRouter, post},
+};
 use http::Request;
 use hyper::{
     body::Incoming,
@@ -28,11 +31,12 @@ use placet_engine::engine::Engine;
 
 use crate::{
     admin,
-    backups::Backups,
     config::{ConfigError, ServerConfig},
     connections::{self, Connections},
+    documents::BackupDocument,
     guard::Guard,
     paced::Paced,
+    problem::Failure,
     request::Peer,
     router::{self, McpRoutes, Pages},
     state::{ApiState, Phase, reached},
@@ -81,7 +85,7 @@ pub struct Bound {
     config: ServerConfig,
     main: Listener,
     admin: Listener,
-    backups: Option<Arc<dyn Backups>>,
+    backups: MethodRouter<ApiState>,
     pages: Option<Arc<dyn Pages>>,
     mcp: Option<McpRoutes>,
     tls: Option<Arc<TlsListener>>,
@@ -101,7 +105,8 @@ struct Listener {
 pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
     let main = Listener::bind(config.listen, &config).await?;
     let admin = Listener::bind(config.admin_listen, &config).await?;
-    Ok(Bound { config, main, admin, backups: None, pages: None, mcp: None, tls: None })
+    let backups = post(admin::no_backups);
+    Ok(Bound { config, main, admin, backups, pages: None, mcp: None, tls: None })
 }
 
 impl Listener {
@@ -115,10 +120,14 @@ impl Listener {
 }
 
 impl Bound {
-    /// Enables backups on the admin listener.
+    /// Enables backups on the admin listener; `make` makes one. Anyone who reaches that listener operates the process and may see the full
+    /// reason of a failure.
     #[must_use]
-    pub fn with_backups(self, backups: Arc<dyn Backups>) -> Self {
-        Self { backups: Some(backups), ..self }
+    pub fn with_backups<F>(self, make: impl Fn() -> F + Clone + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<BackupDocument, Failure>> + Send + 'static,
+    {
+        Self { backups: post(move || admin::backup(make())), ..self }
     }
 
     /// Serves the callers' API over TLS only. Call it before `with_pages`.

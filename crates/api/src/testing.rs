@@ -9,7 +9,7 @@ mod world;
 
 use std::sync::{Arc, atomic::Ordering};
 
-use axum::{Router, body::Body, response::Response};
+use axum::{Router, body::Body, response::Response, routing::post};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use tower::ServiceExt as _;
 use placet_engine::submission::Inbound;
 
 use crate::{
+    admin,
     config::ServerConfig,
     guard::Guard,
     router::{self, Pages},
@@ -116,8 +117,8 @@ impl TestApi {
         let admin = Guard::new(config.admin_listen, &config.allowed_hosts, &config.allowed_origins)
             .unwrap();
         let api = ApiState::new(world.engine.clone(), Arc::new(config), watching);
-        let (router, admin) =
-            (router::router(&api, main, pages, None), crate::admin::router(&api, admin, None));
+        let router = router::router(&api, main, pages, None);
+        let admin = admin::router(&api, admin, post(admin::no_backups));
         Self { world, phase, api, router, admin }
     }
 

@@ -11,13 +11,11 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
-use placet_api::{
-    backups::{BackupError, Backups},
-    documents::BackupDocument,
-};
+use http::StatusCode;
+use placet_api::{documents::BackupDocument, problem::Failure};
 use placet_ledger::store::Store as _;
 use placet_store::{embedded::EmbeddedStore, notary::Notary};
+use placet_types::error::{ErrorCode, Refusal};
 use tokio::{sync::Mutex, time::Instant};
 
 /// The name of a backup while it is being made.
@@ -42,24 +40,28 @@ pub(crate) struct LedgerBackups {
     pub(crate) asked_at: Arc<Mutex<Option<Instant>>>,
 }
 
-impl Backups for LedgerBackups {
-    fn backup(&self) -> BoxFuture<'static, Result<BackupDocument, BackupError>> {
-        let backups = self.clone();
-        Box::pin(async move { backups.make().await })
-    }
-}
-
 impl LedgerBackups {
-    async fn make(self) -> Result<BackupDocument, BackupError> {
+    /// Makes one, unless one was requested a moment ago.
+    pub(crate) async fn make(self) -> Result<BackupDocument, Failure> {
         let Some(store) = self.store.clone() else {
             let why = "records are kept in PostgreSQL: back up the database, with `pg_basebackup` or what archives its log";
-            return Err(BackupError::NotHere(why.to_owned()));
+            let refusal = Refusal::new(ErrorCode::ValidationError, why);
+            return Err(Failure::with_status(refusal, StatusCode::NOT_IMPLEMENTED));
         };
-        let Ok(mut asked_at) = self.asked_at.try_lock() else { return Err(BackupError::Busy) };
+        let Ok(mut asked_at) = self.asked_at.try_lock() else {
+            let why = "a backup is being made at this moment";
+            return Err(Failure::new(Refusal::new(ErrorCode::InProgress, why)));
+        };
         let interval = self.interval;
         let wait = asked_at.map_or(Duration::ZERO, |at| interval.saturating_sub(at.elapsed()));
         if !wait.is_zero() {
-            return Err(BackupError::TooSoon { interval, wait });
+            let interval = interval.as_secs();
+            let why = format!(
+                "a backup was asked for less than {interval} s ago (`ledger.backup_interval_s`)"
+            );
+            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+            let refusal = Refusal::new(ErrorCode::RateLimited, why);
+            return Err(Failure::new(refusal.with_retry_after_ms(wait_ms)));
         }
         *asked_at = Some(Instant::now());
         // The ledger's time: a clock that was set back would name this backup before older ones, which are deleted by name.
@@ -73,22 +75,23 @@ impl LedgerBackups {
         } else if let Err(error) = delete_old(self.folder.clone(), name, self.kept_max).await {
             tracing::warn!(%error, "old backups could not be deleted");
         }
-        made
+        made.map_err(|error| {
+            let why = format!("the backup could not be made: {error}");
+            Failure::new(Refusal::new(ErrorCode::LedgerUnavailable, why.clone()).with_detail(why))
+        })
     }
 
-    /// Makes a backup in `beside`, and gives it its `name` once it is complete.
+    /// Makes a backup in `beside`, and gives it its `name` once it is complete. A failure names the place.
     async fn copy(
         &self,
         store: &EmbeddedStore,
         name: String,
         beside: &PathBuf,
-    ) -> Result<BackupDocument, BackupError> {
-        let failed = |path: &Path, error: &dyn fmt::Display| {
-            BackupError::Failed(format!("`{}`: {error}", path.display()))
-        };
+    ) -> Result<BackupDocument, String> {
+        let failed =
+            |path: &Path, error: &dyn fmt::Display| format!("`{}`: {error}", path.display());
         // Signed before copying: the copy continues from this checkpoint.
-        let signed = self.notary.seal().await;
-        signed.map_err(|error| BackupError::Failed(error.to_string()))?;
+        self.notary.seal().await.map_err(|error| error.to_string())?;
         let ledger = beside.join("ledger");
         prepare(&self.folder, beside).map_err(|error| failed(&self.folder, &error))?;
         let notes = read_notes(&self.sealed).map_err(|error| failed(&self.sealed, &error))?;
@@ -190,7 +193,9 @@ mod tests {
     };
     use placet_testkit::clock::TestClock;
 
-    use super::{BackupError, LedgerBackups};
+    use placet_types::error::ErrorCode;
+
+    use super::LedgerBackups;
 
     const NOON: i64 = 1_800_000_000_000;
     const DAY: i64 = 86_400_000;
@@ -249,8 +254,29 @@ mod tests {
         fs::write(data.path().join("backups"), "a file").unwrap();
         let store = opened(data.path(), NOON).await;
         let failed = backups(data.path(), &store).make().await.unwrap_err();
-        let BackupError::Failed(why) = failed else { panic!("{failed}") };
-        assert!(why.contains(&data.path().join("backups").display().to_string()), "{why}");
+        let (document, folder) = (failed.document(), data.path().join("backups"));
+        assert_eq!(document.error_code, ErrorCode::LedgerUnavailable);
+        assert!(document.detail.contains(&folder.display().to_string()), "{document:?}");
+        // The log gets the reason too.
+        assert!(format!("{failed:?}").contains("detail: Some(\"the backup could not be made: "));
+        store.close().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn refused_backup_has_the_status_of_its_reason() {
+        let data = tempfile::tempdir().unwrap();
+        let store = opened(data.path(), NOON).await;
+        let backups =
+            LedgerBackups { interval: Duration::from_secs(60), ..backups(data.path(), &store) };
+        let status = async |backups: &LedgerBackups| {
+            backups.clone().make().await.map_or_else(|failed| failed.document().status, |_| 200)
+        };
+        let busy = backups.asked_at.lock().await;
+        assert_eq!(status(&backups).await, 409);
+        drop(busy);
+        assert_eq!(status(&backups).await, 200);
+        assert_eq!(status(&backups).await, 429);
+        assert_eq!(status(&LedgerBackups { store: None, ..backups }).await, 501);
         store.close().await.unwrap();
     }
 }

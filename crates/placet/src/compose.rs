@@ -212,7 +212,7 @@ fn with_backups(
         // A request is answered with how a database is backed up.
         (None, None) => PathBuf::new(),
     };
-    bound.with_backups(Arc::new(LedgerBackups {
+    let backups = LedgerBackups {
         store: opened.embedded.clone(),
         notary: Arc::clone(notary),
         sealed: sealing::sealed_folder(&config.data),
@@ -220,7 +220,8 @@ fn with_backups(
         interval: config.ledger.backup_interval(),
         kept_max: config.ledger.backups_max(),
         asked_at: Arc::default(),
-    }))
+    };
+    bound.with_backups(move || backups.clone().make())
 }
 
 fn not_started(error: StartError) -> Failure {
