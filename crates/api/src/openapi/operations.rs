@@ -47,9 +47,6 @@ use crate::{
     },
 };
 
-/// A digest as an example names it.
-const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-
 /// Who may ask about the log as a whole.
 const OPERATORS: &str = "For operators: the length of a log reveals how active all tenants are.";
 

@@ -12,7 +12,6 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 use utoipa::openapi::{
     ContentBuilder, Ref, Required, Response, ResponseBuilder, SecurityRequirement,
-    example::ExampleBuilder,
     header::{Header, HeaderBuilder},
     path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn},
     request_body::RequestBodyBuilder,
@@ -209,19 +208,7 @@ impl Route {
     }
 
     pub(super) fn body<T: JsonSchema>(self) -> Self {
-        self.body_with::<T>([])
-    }
-
-    /// A body with its examples: name, in words, and the document.
-    pub(super) fn body_with<T: JsonSchema>(
-        self,
-        examples: impl IntoIterator<Item = (&'static str, &'static str, Value)>,
-    ) -> Self {
-        let examples = examples.into_iter().map(|(name, about, value)| {
-            (name, ExampleBuilder::new().summary(about).value(Some(value)).build())
-        });
-        let content = ContentBuilder::new().schema(Some(reference::<T>()));
-        let content = content.examples_from_iter(examples).build();
+        let content = ContentBuilder::new().schema(Some(reference::<T>())).build();
         let body = RequestBodyBuilder::new().content(JSON, content).required(Some(Required::True));
         self.defines::<T>().with(|operation| operation.request_body(Some(body.build())))
     }

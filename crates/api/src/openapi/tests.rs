@@ -134,22 +134,6 @@ async fn answers_fit_their_schemas() {
     assert_fits(&document, &schema("ToolResultEnvelope"), &held.json());
 }
 
-/// Anyone who copies an example must not be refused for its form.
-#[test]
-fn every_example_of_a_body_fits_its_schema() {
-    let document = document();
-    let mut seen = 0_u32;
-    for route in table::all() {
-        let content = &document["paths"][route.path][method(&route)]["requestBody"]["content"]["application/json"];
-        for example in content["examples"].as_object().into_iter().flat_map(|all| all.values()) {
-            assert!(example["summary"].is_string(), "{example}");
-            assert_fits(&document, &content["schema"], &example["value"]);
-            seen = seen.saturating_add(1);
-        }
-    }
-    assert_eq!(seen, 11);
-}
-
 fn assert_fits(document: &Value, schema: &Value, answer: &Value) {
     let mut whole = schema.clone();
     whole["components"] = document["components"].clone();

@@ -1,6 +1,6 @@
 //! The operations on approvals.
 //!
-//! Owns their rows: texts, parameters, answers and examples; each example is checked against its schema by the tests.
+//! Owns their rows: texts, parameters and answers.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use placet_approvals::views::{
 };
 use placet_types::{ids::ApprovalId, mode::ApprovalMode};
 
-use super::{DIGEST, one_of, one_of_or};
+use super::{one_of, one_of_or};
 use crate::{
     documents::ApprovalList,
     openapi::{
@@ -48,14 +48,7 @@ pub(in crate::openapi) fn of_many() -> Vec<Route> {
                 "The approvals must be of one operation, held by the same policies, with arguments of the same shape; the first one sets \
                  the standard. Each is decided and recorded separately. The response says which were decided, and why others were not.",
             )
-            .body_with::<BulkDecisionRequest>([("approve", "Two at once", json!({
-                "decision": "approve",
-                "reason": "the files of the closed project",
-                "approvals": [
-                    { "approval_id": "apr_01JD0000000000000000000001", "digest": DIGEST },
-                    { "approval_id": "apr_01JD0000000000000000000002", "digest": DIGEST },
-                ],
-            }))])
+            .body::<BulkDecisionRequest>()
             .ok::<BulkDecisionView>("The approvals that were decided, and those that were not"),
     ]
 }
@@ -74,18 +67,14 @@ pub(in crate::openapi) fn routes() -> Vec<Route> {
                   as the editor's approval; an editor who changes them in any other way cannot decide. A masked field that is sent back \
                   unchanged keeps its value.",
             )
-            .body_with::<EditRequest>([("narrower", "Fewer files", json!({
-                "args": { "path": "reports/may.txt" },
-                "reason": "only the file of May",
-                "digest": DIGEST,
-            }))])
+            .body::<EditRequest>()
             .ok::<ApprovalView>("The approval after the edit, with its new digest"),
         post("/v1/approvals/{id}/withdrawal", approvals::withdraw, "withdrawApproval", "approvals", "Withdraws a held call, so that it does not run")
             .about(
                 "For the caller that made the call, and for those whom the policies permit: by default, the agent's owner and operators. \
                  A call that has been sent cannot be withdrawn. A withdrawn call ends with `APPROVAL_WITHDRAWN`.",
             )
-            .body_with::<WithdrawalRequest>([("cancelled", "The call is no longer wanted", json!({ "reason": "the order was cancelled" }))])
+            .body::<WithdrawalRequest>()
             .ok::<ApprovalView>("The withdrawn approval"),
     ]
 }
