@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{history::Event, witness::log::Line};
+use crate::{history::Event, listed::listed, witness::log::Line};
 
 mod approvals;
 mod audit;
@@ -32,52 +32,26 @@ pub use story::KeyId;
 pub(crate) use story::{End, Op, Story};
 pub(crate) use world::World;
 
-macro_rules! invariants {
-    ($($name:ident = $short:literal, $title:literal;)*) => {
-        /// What is promised.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum Invariant { $(#[doc = $title] $name,)* }
-
-        impl Invariant {
-            /// All of them, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Its short name.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $short,)* }
-            }
-
-            /// What it says, in a line.
-            pub const fn title(self) -> &'static str {
-                match self { $(Self::$name => $title,)* }
-            }
-        }
-    };
-}
-
-invariants! {
-    I1 = "I1", "single dispatch: at most one effect for a key and arm";
-    I2 = "I2", "write-ahead intent: every effect was recorded before it began";
-    I3 = "I3", "no lost result: what was answered as done stays done";
-    I4 = "I4", "stable replay: all answers of success are the same";
-    I5 = "I5", "fingerprint: no result for other arguments or another principal";
-    I6 = "I6", "durable visibility: no answer depends on what is not recorded";
-    I7 = "I7", "legal moves: every record goes a way that there is";
-    I8 = "I8", "fencing: nobody writes after being shut out, or is shut out for nothing";
-    I9 = "I9", "no guess: an unknown outcome becomes known by evidence or an operator";
-    I10 = "I10", "approval binding: what ran is what was agreed to, once";
-    I11 = "I11", "conservation: what was accepted is accounted for";
-    I12 = "I12", "no phantom failure: «nothing happened» is true";
-    I13 = "I13", "liveness: after the faults everything settles, nobody waits for ever";
-    I14 = "I14", "audit agreement: log, index and export say the same";
-    I15 = "I15", "credential hygiene: no secret anywhere, every loan ended";
-    I16 = "I16", "bounded memory: queues stay under their caps";
-    Real = "REAL", "no phantom success: «done» is true";
-}
-
-impl fmt::Display for Invariant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+listed! {
+    /// What is promised.
+    Invariant {
+        I1 = "I1", "single dispatch: at most one effect for a key and arm";
+        I2 = "I2", "write-ahead intent: every effect was recorded before it began";
+        I3 = "I3", "no lost result: what was answered as done stays done";
+        I4 = "I4", "stable replay: all answers of success are the same";
+        I5 = "I5", "fingerprint: no result for other arguments or another principal";
+        I6 = "I6", "durable visibility: no answer depends on what is not recorded";
+        I7 = "I7", "legal moves: every record goes a way that there is";
+        I8 = "I8", "fencing: nobody writes after being shut out, or is shut out for nothing";
+        I9 = "I9", "no guess: an unknown outcome becomes known by evidence or an operator";
+        I10 = "I10", "approval binding: what ran is what was agreed to, once";
+        I11 = "I11", "conservation: what was accepted is accounted for";
+        I12 = "I12", "no phantom failure: «nothing happened» is true";
+        I13 = "I13", "liveness: after the faults everything settles, nobody waits for ever";
+        I14 = "I14", "audit agreement: log, index and export say the same";
+        I15 = "I15", "credential hygiene: no secret anywhere, every loan ended";
+        I16 = "I16", "bounded memory: queues stay under their caps";
+        Real = "REAL", "no phantom success: «done» is true";
     }
 }
 

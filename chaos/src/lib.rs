@@ -6,5 +6,6 @@
 
 pub mod checker;
 pub mod history;
+mod listed;
 pub mod report;
 pub mod witness;

@@ -56,7 +56,7 @@ pub(crate) struct Cli {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=5))]
     nodes: Option<u64>,
     /// Only these faults, such as F1,F4 [default: all that apply].
-    #[arg(long, value_delimiter = ',', value_name = "FAULT")]
+    #[arg(long, value_delimiter = ',', value_name = "FAULT", ignore_case = true)]
     faults: Vec<FaultKind>,
     /// Keep the folders of all rounds, not only of one that failed.
     #[arg(long)]

@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 
 use super::{Event, What};
@@ -34,36 +35,13 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// Why a history cannot be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum HistoryError {
-    /// The file system refuses.
-    #[error("the history `{path}` cannot be used: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A line is not an event.
-    #[error("line {line} of the history `{path}` is no event: {source}")]
-    Line {
-        /// The file.
-        path: String,
-        /// The line, from 1.
-        line: usize,
-        /// Why.
-        source: serde_json::Error,
-    },
-}
-
 impl Recorder {
     /// A new history at `path`.
     ///
     /// # Errors
-    /// [`HistoryError::Io`] when the file cannot be made.
-    pub fn create(path: &Path) -> Result<Self, HistoryError> {
-        let file = File::create(path).map_err(|source| at(path, source))?;
+    /// When the file cannot be made.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).with_context(|| format!("`{}`", path.display()))?;
         Ok(Self { inner: Arc::new(Mutex::new(Inner { file, events: 0, failed: None })) })
     }
 
@@ -112,22 +90,13 @@ impl Inner {
 /// Reads a history.
 ///
 /// # Errors
-/// [`HistoryError`] when the file cannot be read or a line is not an event, such as a last line that was cut off.
-pub fn read(path: &Path) -> Result<Vec<Event>, HistoryError> {
-    let file = File::open(path).map_err(|source| at(path, source))?;
-    let mut events = Vec::new();
-    for (line, number) in BufReader::new(file).lines().zip(1..) {
-        let line = line.map_err(|source| at(path, source))?;
-        let event = serde_json::from_str(&line).map_err(|source| HistoryError::Line {
-            path: path.display().to_string(),
-            line: number,
-            source,
-        })?;
-        events.push(event);
-    }
-    Ok(events)
-}
-
-fn at(path: &Path, source: io::Error) -> HistoryError {
-    HistoryError::Io { path: path.display().to_string(), source }
+/// When the file cannot be read or a line is not an event, such as a last line that was cut off.
+pub fn read(path: &Path) -> Result<Vec<Event>> {
+    let file = File::open(path).with_context(|| format!("`{}`", path.display()))?;
+    let lines = BufReader::new(file).lines().zip(1_u64..);
+    let event = |(line, number): (io::Result<String>, u64)| -> Result<Event> {
+        let read = serde_json::from_str(&line?);
+        read.with_context(|| format!("line {number} of `{}` is no event", path.display()))
+    };
+    lines.map(event).collect()
 }

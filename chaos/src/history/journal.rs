@@ -3,6 +3,7 @@
 //! Owns the reduction of an exported entry to what the checker looks at. Reads plain JSON: none of the ledger's types, so that a
 //! mistake in them is not made twice.
 
+use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -103,18 +104,13 @@ pub struct AuditImage {
     pub digests: std::collections::BTreeMap<String, String>,
 }
 
-/// Why an exported line is not an entry.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("an exported entry has no usable `{0}`")]
-pub struct NoEntry(String);
-
 impl JournalEntry {
     /// Reads an exported entry: its head (`seq`, `epoch`, `at_ms`, `hash`, `prev`) and its content under `payload`.
     ///
     /// # Errors
-    /// [`NoEntry`] when something that the checker needs is missing.
-    pub fn read(log: &str, line: &Value) -> Result<Self, NoEntry> {
-        let missing = |name: &str| NoEntry(name.to_owned());
+    /// When something that the checker needs is missing.
+    pub fn read(log: &str, line: &Value) -> Result<Self> {
+        let missing = |name: &str| anyhow!("an exported entry has no usable `{name}`");
         let payload = line.get("payload").ok_or_else(|| missing("payload"))?;
         let list = |name: &str| payload.get(name).and_then(Value::as_array).into_iter().flatten();
         let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);

@@ -1,0 +1,35 @@
+//! Enums whose members each have a name and a line about them.
+//!
+//! Owns their form. Not here: the lists.
+
+/// Makes such an enum of `Member = "name", "title";`.
+macro_rules! listed {
+    ($(#[$about:meta])* $list:ident { $($member:ident = $name:literal, $title:literal;)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        pub enum $list { $(#[doc = $title] $member,)* }
+
+        impl $list {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$member,)*];
+
+            /// Its short name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$member => $name,)* }
+            }
+
+            /// What it is, in a line.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$member => $title,)* }
+            }
+        }
+
+        impl std::fmt::Display for $list {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+pub(crate) use listed;
