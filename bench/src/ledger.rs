@@ -130,7 +130,7 @@ async fn fill(folder: &Path, count: u64) -> Result<Size> {
 fn export(to: impl io::Write, count: u64) -> Result<()> {
     let records = Records::new()?;
     let out = io::BufWriter::with_capacity(PIPE_BYTES, to);
-    let mut writer = ExportWriter::new(out, "ledger_bench", Vec::new())?;
+    let mut writer = ExportWriter::new(out, Vec::new())?;
     for number in 0..count {
         let record = records.settled(number, 1, Wall.now())?;
         writer.put(&ExportItem::Record(Box::new(record)))?;

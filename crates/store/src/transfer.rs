@@ -6,7 +6,7 @@
 //! bounded by one line.
 //!
 //! ```text
-//! {"header":{"placet_export":1,"store_id":"ledger_…","logs":[{"log":"journal","size":3,"head":"9b0e…"}]}}
+//! {"header":{"placet_export":1,"logs":[{"log":"journal","size":3,"head":"9b0e…"}]}}
 //! {"content":{"tenant":"acme","digest":"sha256:…","base64":"…"}}      contents; in an embedded ledger before the entry that brought them
 //! {"entry":{"log":"journal","entry":{"seq":1,…,"payload":"{…}"}}}      the entries of each log in order, as audited
 //! {"record":{…}}                                                        effect records, as they are now
@@ -44,8 +44,6 @@ pub const EXPORT_VERSION: u16 = 1;
 pub struct ExportHeader {
     /// The form; another number is refused.
     pub placet_export: u16,
-    /// The ledger that was exported.
-    pub store_id: String,
     /// Its logs, in the order in which their entries follow.
     pub logs: Vec<ExportedLog>,
     /// The name under which the ledger's logs were signed: `<deployment>/<log>`.

@@ -177,10 +177,10 @@ async fn ledger(config: &Config) -> Check {
     let found = postgres.url.to_string();
     let witness = Some(storage::witness_folder(&config.data));
     match inspect(&PostgresConfig { witness, ..*postgres }).await {
-        Ok(Inspection { store_id: Some(_), nodes, .. }) => {
+        Ok(Inspection { nodes: Some(nodes), .. }) => {
             Check::ok(about, format!("{found}: safe settings, {nodes} nodes at work"))
         }
-        Ok(Inspection { store_id: None, .. }) => Check::ok(
+        Ok(Inspection { nodes: None, .. }) => Check::ok(
             about,
             format!("{found}: safe settings, no tables yet; the first start makes them"),
         ),

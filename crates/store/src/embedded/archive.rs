@@ -44,7 +44,7 @@ impl Keeper {
             found = Some((segment, last));
         }
         let Some((segment, last)) = found else { return Ok(None) };
-        if self.snapshots.newest_sound(&self.store_id)?.is_none_or(|newest| newest < last.seq) {
+        if self.newest_sound()?.is_none_or(|newest| newest < last.seq) {
             self.snapshot()?;
         }
         let size = last.seq;

@@ -53,9 +53,6 @@ impl Keeper {
             Err(error) => return Err(KeepError::io("list the folder", &imported)(error)),
         };
         bytes = bytes.saturating_add(self.copy_files(kept, &to.join(IMPORTED))?);
-        let name = to.join("store-id");
-        replace_file(&*self.medium, &name, format!("{}\n", self.store_id).as_bytes())
-            .map_err(KeepError::io("write", &name))?;
         Ok(BackupMade { seq, head, bytes })
     }
 

@@ -3,7 +3,7 @@
 //! Owns the offline commands' work. Not here: how they are called and printed. Invariants: verifying changes nothing in the
 //! journal, and nothing in the state but what sled does when it is opened; rebuilding sets the old state aside before it makes a new one.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use sled::IVec;
 
 use super::EmbeddedConfig;
 use super::codec::{decode_entry, decode_place};
-use super::identity::{check_finished, known_id};
+use super::identity::check_finished;
 use super::keys;
 use super::merkle::Merkle;
 use super::open::{
-    JOURNAL, OpenError, RecoveryReport, STATE, is_at_hand, leaves_of, of_snapshot, open,
+    JOURNAL, OF_ANOTHER, OpenError, RecoveryReport, STATE, is_at_hand, leaves_of, of_snapshot, open,
 };
 use super::read;
 use super::replay::{Judge, Replay};
@@ -142,7 +142,9 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
     let snapshots = Snapshots::new(Arc::new(Disk), directory);
     let found = found_state(config);
     let mut damaged_snapshots = Vec::new();
-    let (tree, merkle, from) = ground(config, &scratch, &snapshots, &mut damaged_snapshots)?;
+    let mut heads = BTreeMap::new();
+    let (tree, merkle, from) =
+        ground(config, &scratch, &snapshots, &mut damaged_snapshots, &mut heads)?;
     let mut judge = Judge::default();
     let mut contents = Contents::default();
     let mut verdict = None;
@@ -160,6 +162,9 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
         };
         comes_to(from, &mut replay).map_err(|error| OpenError::State(error.to_string()))?;
         let journal = verify_each(&journal_directory, config.archive.as_deref(), &mut |frame| {
+            if heads.get(&frame.seq).is_some_and(|head| *head != frame.hash) {
+                damaged_snapshots.push((frame.seq, OF_ANOTHER.to_owned()));
+            }
             if frame.seq <= from {
                 return Ok(());
             }
@@ -236,49 +241,57 @@ fn verdict_of(
     }
 }
 
-/// Where the scratch state begins: before the first entry where that is at hand, otherwise with a snapshot. All snapshots are tried.
+/// Where the scratch state begins: before the first entry where that is at hand, otherwise with a snapshot. All snapshots are tried; the
+/// hashes of their last entries are left in `heads`.
 fn ground(
     config: &EmbeddedConfig,
     scratch: &Scratch,
     snapshots: &Snapshots,
     damaged: &mut Vec<(u64, String)>,
+    heads: &mut BTreeMap<u64, [u8; 32]>,
 ) -> Result<(Tree, Merkle, u64), OpenError> {
     let fresh = |name: &str| Tree::open(&scratch.path.join(name), config.state_cache_bytes);
-    let (store_id, _) = known_id(&config.directory, snapshots)?;
-    let store_id = store_id.unwrap_or_default();
     let files = segments(config);
     let base = Base::read(&Disk, &files.directory)?;
     let is_complete = is_at_hand(&files, &base);
     let archived = base.first_seq.saturating_sub(1);
-    let mut oldest = None;
+    let mut usable = Vec::new();
     for seq in snapshots.list().map_err(of_snapshot)? {
         let tree = fresh(&format!("snapshot-{seq}"))?;
-        match snapshots.fill(seq, &tree, &store_id).map(|()| tree.check()) {
-            Ok(Ok(None)) if oldest.is_none() && seq >= archived => oldest = Some((seq, tree)),
-            Ok(Ok(None)) => {}
+        match snapshots.fill(seq, &tree).map(|()| tree.check()) {
+            Ok(Ok(None)) => {
+                heads.insert(seq, tree.meta().head);
+                usable.extend((seq >= archived).then_some((seq, tree)));
+            }
             Ok(Ok(Some(why))) => damaged.push((seq, why)),
             Ok(Err(fault)) => return Err(fault.into()),
             Err(error @ SnapshotError::Io { .. }) => return Err(of_snapshot(error)),
             Err(error) => damaged.push((seq, error.to_string())),
         }
     }
-    match oldest {
-        Some((seq, tree)) if !is_complete => {
-            let mut leaves = leaves_of(&base, seq);
-            let first = Merkle::first_leaf(seq).max(base.first_seq);
-            verify_each(&files.directory, config.archive.as_deref(), &mut |frame| {
-                leaves.extend((first..=seq).contains(&frame.seq).then_some(frame.hash));
-                Ok(())
-            })?;
-            let merkle = Merkle::open(&tree, &leaves);
-            Ok((tree, merkle.map_err(|error| OpenError::State(error.to_string()))?, seq))
-        }
-        None if !is_complete => Err(OpenError::NoGround {
-            why: "no snapshot can be used".to_owned(),
-            first_seq: base.first_seq,
-        }),
-        Some(_) | None => Ok((fresh("state")?, Merkle::empty(), 0)),
+    if is_complete {
+        return Ok((fresh("state")?, Merkle::empty(), 0));
     }
+    for (seq, tree) in usable {
+        let mut leaves = leaves_of(&base, seq);
+        let first = Merkle::first_leaf(seq).max(base.first_seq);
+        let mut head = (seq == archived).then_some(base.prev);
+        verify_each(&files.directory, config.archive.as_deref(), &mut |frame| {
+            leaves.extend((first..=seq).contains(&frame.seq).then_some(frame.hash));
+            head = if frame.seq == seq { Some(frame.hash) } else { head };
+            Ok(())
+        })?;
+        if head == Some(tree.meta().head) {
+            let merkle = Merkle::open(&tree, &leaves);
+            return Ok((tree, merkle.map_err(|error| OpenError::State(error.to_string()))?, seq));
+        }
+        heads.remove(&seq);
+        damaged.push((seq, OF_ANOTHER.to_owned()));
+    }
+    Err(OpenError::NoGround {
+        why: "no snapshot can be used".to_owned(),
+        first_seq: base.first_seq,
+    })
 }
 
 fn segments(config: &EmbeddedConfig) -> SegmentFiles {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use placet_ledger::store::StoreError;
 
+use super::open::{OF_ANOTHER, is_of};
 use super::snapshot::{SnapshotError, Snapshots};
 use super::state::State;
 use super::tree::{Tree, TreeFault};
@@ -100,7 +101,6 @@ pub(super) struct Keeper {
     pub(super) directory: PathBuf,
     /// After how many entries a snapshot is due at the earliest.
     pub(super) snapshot_entries: u64,
-    pub(super) store_id: String,
     pub(super) tree: Arc<Tree>,
     pub(super) journal: JournalReader,
     pub(super) state: Arc<State>,
@@ -156,13 +156,28 @@ impl Keeper {
 
     /// Makes a snapshot of the state as it is now.
     pub(super) fn snapshot(&mut self) -> Result<u64, KeepError> {
-        let covered = self.snapshots.newest_sound(&self.store_id)?.unwrap_or(0);
+        let covered = self.newest_sound()?.unwrap_or(0);
         if self.tree.meta().applied_seq <= covered {
             return Ok(covered);
         }
-        let seq = self.snapshots.write(&self.tree, &self.store_id)?;
+        let seq = self.snapshots.write(&self.tree)?;
         tracing::info!(seq, "snapshot");
         Ok(seq)
+    }
+
+    /// The newest snapshot that is sound and of this journal. Others are set aside: they do not count as covering anything.
+    pub(super) fn newest_sound(&self) -> Result<Option<u64>, KeepError> {
+        while let Some(seq) = self.snapshots.list()?.last().copied() {
+            let why = match self.snapshots.check(seq) {
+                Ok(meta) if is_of(&meta, &self.journal, &self.base)? => return Ok(Some(seq)),
+                Ok(_) => OF_ANOTHER.to_owned(),
+                Err(error @ SnapshotError::Io { .. }) => return Err(error.into()),
+                Err(error) => error.to_string(),
+            };
+            tracing::warn!(seq, why, "a snapshot cannot be used, and is set aside");
+            self.snapshots.set_aside(seq)?;
+        }
+        Ok(None)
     }
 
     /// Sends the answer, and returns any error that must stop the keeper.

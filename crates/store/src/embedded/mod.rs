@@ -3,7 +3,7 @@
 //! Owns the data folder: `journal/` (the chain of entries, one for each commit, and the contents that they name), `state/` (sled: every
 //! record's current version, the lists that contain it, where each content is, and the Merkle tree over the entries; rebuilt from a
 //! snapshot and the journal whenever it is not trusted), `snapshots/` (the state as of an entry), `archive/` (old segments, on request),
-//! `store-id`, `trusted`. Not here: what a record means (`placet-ledger`), the bytes of the journal ([`crate::journal`]).
+//! `trusted`. Not here: what a record means (`placet-ledger`), the bytes of the journal ([`crate::journal`]).
 //!
 //! Invariants: an acknowledged commit survives `kill -9` (and a power cut, as far as `fdatasync` is honest); readers see only what is as
 //! durable as it asked to be, and claims; the journal overrides the state; after the first fault nothing is answered and
@@ -62,7 +62,7 @@ pub use check::{
 };
 pub(crate) use codec::encode_entry;
 pub use codec::{DecodeError, ENTRY_VERSION, Entry, decode_entry};
-pub use identity::{KnownHead, check_finished};
+pub use identity::check_finished;
 pub use keeper::{Archived, BackupMade};
 pub use kept::imported_logs;
 pub use log::LOG;
@@ -102,8 +102,6 @@ pub struct EmbeddedConfig {
     pub snapshot_entries: u64,
     /// Where old segments of the journal are moved to on request; without it the folder `archive` beside the journal's.
     pub archive: Option<PathBuf>,
-    /// A head of the log known from elsewhere: a ledger that does not hold it is an old copy, and is refused.
-    pub known_head: Option<KnownHead>,
     /// Called at every sync of the journal.
     pub on_sync: Option<SyncObserver>,
     /// Receives the progress of a check or a rebuild.
@@ -123,7 +121,6 @@ impl EmbeddedConfig {
             state_cache_bytes: STATE_CACHE_BYTES,
             snapshot_entries: SNAPSHOT_ENTRIES,
             archive: None,
-            known_head: None,
             on_sync: None,
             progress: Progress::default(),
             medium: Arc::new(Disk),
@@ -159,7 +156,6 @@ pub struct EmbeddedStore {
     watch: WriterWatch,
     state: Arc<State>,
     keeper: Mutex<Option<KeeperThread>>,
-    store_id: String,
     directory: PathBuf,
     /// Below this much free space new work is refused.
     watermark_bytes: u64,
@@ -190,14 +186,13 @@ impl EmbeddedStore {
         config: EmbeddedConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let Opened { journal, tree, merkle, base, store_id, report } = open(&config, None)?;
+        let Opened { journal, tree, merkle, base, report } = open(&config, None)?;
         let tree = Arc::new(tree);
         let state = Arc::new(State::new(Arc::clone(&tree), merkle, &journal, clock));
         let keeper = start_keeper(Keeper {
             medium: Arc::clone(&config.medium),
             directory: config.directory.clone(),
             snapshot_entries: config.snapshot_entries,
-            store_id: store_id.clone(),
             tree: Arc::clone(&tree),
             journal: journal.reader(),
             state: Arc::clone(&state),
@@ -210,13 +205,8 @@ impl EmbeddedStore {
         let (writer, watch) = writer::spawn(journal, machine, present)?;
         let EmbeddedConfig { directory, free_space_watermark_bytes: watermark_bytes, .. } = config;
         let keeper = Mutex::new(Some(keeper));
-        let store = Self { writer, watch, state, keeper, store_id, directory, watermark_bytes };
+        let store = Self { writer, watch, state, keeper, directory, watermark_bytes };
         Ok((Arc::new(store), report))
-    }
-
-    /// The name of this ledger, the same in all its copies.
-    pub fn store_id(&self) -> &str {
-        &self.store_id
     }
 
     /// Makes a snapshot of the state, from which a later start can rebuild it; answers the snapshot's last entry.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::EmbeddedConfig;
 use super::codec::{Counts, Meta, decode_place};
 use super::edits;
-use super::identity::{check_finished, check_known_head, store_id};
+use super::identity::check_finished;
 use super::keys;
 use super::merkle::{Merkle, MerkleError};
 use super::replay::Replay;
@@ -50,14 +50,6 @@ pub enum OpenError {
         why: String,
         /// The first entry that is here.
         first_seq: u64,
-    },
-    /// The ledger is older than the head known from elsewhere.
-    #[error(
-        "this is an old copy of the ledger: entry {known_seq} is known from elsewhere, and it is not the one that is here"
-    )]
-    OldCopy {
-        /// The entry that is known.
-        known_seq: u64,
     },
     /// It is an unfinished backup: a part of it may be missing, and nothing in it would say so.
     #[error(
@@ -109,7 +101,6 @@ impl OpenError {
             Self::Journal(_)
             | Self::State(_)
             | Self::NoGround { .. }
-            | Self::OldCopy { .. }
             | Self::UnfinishedCopy { .. }
             | Self::UnfinishedImport { .. } => false,
         }
@@ -191,7 +182,6 @@ pub(super) struct Opened {
     pub(super) tree: Tree,
     pub(super) merkle: Merkle,
     pub(super) base: Base,
-    pub(super) store_id: String,
     pub(super) report: RecoveryReport,
 }
 
@@ -218,13 +208,11 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     let began = Instant::now();
     let lock = Journal::lock(&journal_config(config))?;
     let snapshots = Snapshots::new(Arc::clone(&config.medium), directory);
-    let store_id = store_id(config, &snapshots)?;
-    let mut start = Start::new(config, &store_id, snapshots);
+    let mut start = Start::new(config, snapshots);
     let found = start.look(rebuild)?;
     let recovered =
         start.open_journal(lock, found.as_ref().map_or(0, |tree| tree.meta().applied_seq));
     let (mut journal, torn_bytes, base) = recovered?;
-    check_known_head(config, &journal)?;
     start.refuse_a_forgetful_journal(&journal, rebuild.is_some())?;
     let journal_took = began.elapsed();
 
@@ -266,13 +254,12 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
         journal_took,
         state_took: began.elapsed(),
     };
-    Ok(Opened { journal, tree, merkle, base, store_id, report })
+    Ok(Opened { journal, tree, merkle, base, report })
 }
 
 /// A start in progress.
 struct Start<'a> {
     config: &'a EmbeddedConfig,
-    store_id: &'a str,
     snapshots: Snapshots,
     folder: PathBuf,
     /// Why the state found is not trusted, if it is not.
@@ -283,10 +270,9 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    fn new(config: &'a EmbeddedConfig, store_id: &'a str, snapshots: Snapshots) -> Self {
+    fn new(config: &'a EmbeddedConfig, snapshots: Snapshots) -> Self {
         Self {
             config,
-            store_id,
             snapshots,
             folder: config.directory.join(STATE),
             why: None,
@@ -385,8 +371,8 @@ impl<'a> Start<'a> {
             return Err(Doubt::Why(why));
         }
         let meta = tree.meta();
-        if !is_of(&meta, journal, base)? {
-            return Err(Doubt::Why("it belongs to another journal".to_owned()));
+        if !is_of(&meta, &journal.reader(), base)? {
+            return Err(Doubt::Why(OF_ANOTHER.to_owned()));
         }
         let leaves = leaves(&journal.reader(), base, meta.frontier.size())?;
         Merkle::open(tree, &leaves).map_err(|error| match error {
@@ -428,7 +414,7 @@ impl<'a> Start<'a> {
                 continue;
             }
             let tree = self.open_tree()?;
-            match self.snapshots.fill(seq, &tree, self.store_id) {
+            match self.snapshots.fill(seq, &tree) {
                 Ok(()) => match self.check(&tree, journal, base) {
                     Ok(merkle) => {
                         self.snapshot_seq = seq;
@@ -437,9 +423,7 @@ impl<'a> Start<'a> {
                     Err(Doubt::Stop(error)) => return Err(error),
                     Err(Doubt::Why(why)) => tracing::warn!(seq, why, "a snapshot cannot be used"),
                 },
-                Err(error @ (SnapshotError::Io { .. } | SnapshotError::OtherLedger { .. })) => {
-                    return Err(of_snapshot(error));
-                }
+                Err(error @ SnapshotError::Io { .. }) => return Err(of_snapshot(error)),
                 Err(error) => {
                     tracing::warn!(seq, %error, "a snapshot cannot be used, and is set aside");
                     self.snapshots.set_aside(seq).map_err(of_snapshot)?;
@@ -476,15 +460,22 @@ impl<'a> Start<'a> {
     }
 }
 
+/// What is wrong with a state or a snapshot for which [`is_of`] answers no.
+pub(super) const OF_ANOTHER: &str = "it belongs to another journal";
+
 /// Whether a state's last entry is in the journal or, archived, the one before the journal's first.
-fn is_of(meta: &Meta, journal: &Journal, base: &Base) -> Result<bool, OpenError> {
+pub(super) fn is_of(
+    meta: &Meta,
+    journal: &JournalReader,
+    base: &Base,
+) -> Result<bool, JournalError> {
     let head = match meta.applied_seq {
         0 => return Ok(base.first_seq <= 1),
         seq if seq.saturating_add(1) == base.first_seq => base.prev,
-        seq => match journal.reader().read(seq) {
+        seq => match journal.read(seq) {
             Ok(frame) => frame.hash,
             Err(JournalError::Archived { .. } | JournalError::Absent { .. }) => return Ok(false),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         },
     };
     Ok(head == meta.head)
@@ -588,8 +579,8 @@ fn count_open(tree: &Tree) -> Result<BTreeMap<&'static str, u64>, OpenError> {
 pub(super) fn of_snapshot(error: SnapshotError) -> OpenError {
     match error {
         SnapshotError::Io { what, path, source } => OpenError::Io { what, path, source },
-        SnapshotError::Tree(_)
-        | SnapshotError::Damaged { .. }
-        | SnapshotError::OtherLedger { .. } => OpenError::State(error.to_string()),
+        SnapshotError::Tree(_) | SnapshotError::Damaged { .. } => {
+            OpenError::State(error.to_string())
+        }
     }
 }

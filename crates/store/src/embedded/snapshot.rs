@@ -6,9 +6,8 @@
 //!
 //! ```text
 //! snapshots/<number of the entry>.snapshot:
-//!   "PLSNAP" 00 01, 2 bytes of length and the ledger's name, then for each key, in order: 4 bytes each of the lengths of key and
-//!   value (little-endian), key, value; the last one is what the state says of itself; then 8 bytes of FF, and the SHA-256 of all
-//!   before it
+//!   "PLSNAP" 00 01, then for each key, in order: 4 bytes each of the lengths of key and value (little-endian), key, value; the last
+//!   one is what the state says of itself; then 8 bytes of FF, and the SHA-256 of all before it
 //! ```
 
 use std::io::{self, BufReader, Read as _};
@@ -46,8 +45,6 @@ pub(super) enum SnapshotError {
     Tree(#[from] TreeFault),
     #[error("the snapshot `{}` is damaged: {why}", .path.display())]
     Damaged { path: PathBuf, why: &'static str },
-    #[error("the snapshot `{}` is of another ledger", .path.display())]
-    OtherLedger { path: PathBuf },
 }
 
 /// Keys with their values.
@@ -88,13 +85,13 @@ impl Snapshots {
     }
 
     /// Writes the state as it is now, and removes the oldest snapshots. Answers the snapshot's last entry.
-    pub(super) fn write(&self, tree: &Tree, store_id: &str) -> Result<u64, SnapshotError> {
+    pub(super) fn write(&self, tree: &Tree) -> Result<u64, SnapshotError> {
         let made = self.medium.create_dir(&self.directory);
         made.map_err(SnapshotError::io("make the folder", &self.directory))?;
         self.remove_unfinished()?;
         let meta = tree.begin_copy();
         let path = self.path(meta.applied_seq);
-        let written = self.write_file(tree, &meta, store_id, &path);
+        let written = self.write_file(tree, &meta, &path);
         if written.is_err() {
             tree.end_copy();
             // Where there is no room, the unfinished file takes some.
@@ -130,21 +127,12 @@ impl Snapshots {
         Ok(())
     }
 
-    fn write_file(
-        &self,
-        tree: &Tree,
-        meta: &Meta,
-        store_id: &str,
-        path: &Path,
-    ) -> Result<(), SnapshotError> {
+    fn write_file(&self, tree: &Tree, meta: &Meta, path: &Path) -> Result<(), SnapshotError> {
         let unfinished = beside(path);
         let failed = || SnapshotError::io("write the snapshot", path);
         let file = self.medium.create(&unfinished).map_err(failed())?;
         let mut out = Writer { file: &*file, buffer: Vec::new(), at: 0, hasher: Sha256::new() };
         out.buffer.extend_from_slice(&MAGIC);
-        let length = u16::try_from(store_id.len()).unwrap_or(u16::MAX);
-        out.buffer.extend_from_slice(&length.to_le_bytes());
-        out.buffer.extend_from_slice(store_id.as_bytes());
         while tree.is_copying() {
             for (key, value) in tree.copy_on(COPIED_KEYS)? {
                 out.pair(&key, &value).map_err(failed())?;
@@ -157,20 +145,6 @@ impl Snapshots {
         self.medium.sync_dir(&self.directory).map_err(failed())
     }
 
-    /// The name of the ledger, as the newest snapshot has it.
-    pub(super) fn store_id(&self) -> Result<Option<String>, SnapshotError> {
-        let Some(seq) = self.list()?.last().copied() else { return Ok(None) };
-        let path = self.path(seq);
-        let mut input = self.reader(&path)?;
-        let mut next = |count| input.take(count).map_err(SnapshotError::io("read", &path));
-        if next(MAGIC.len())?.as_deref() != Some(&MAGIC) {
-            return Ok(None);
-        }
-        let length = next(2)?.and_then(|length| <[u8; 2]>::try_from(length).ok());
-        let name = next(length.map_or(0, |length| usize::from(u16::from_le_bytes(length))))?;
-        Ok(name.and_then(|name| String::from_utf8(name).ok()).filter(|name| !name.is_empty()))
-    }
-
     fn reader(&self, path: &Path) -> Result<Reader, SnapshotError> {
         let file = self.medium.open_read(path);
         let file = file.map_err(SnapshotError::io("open the snapshot", path))?;
@@ -179,28 +153,17 @@ impl Snapshots {
     }
 
     /// Fills an empty state with the snapshot of an entry.
-    pub(super) fn fill(&self, seq: u64, tree: &Tree, store_id: &str) -> Result<(), SnapshotError> {
-        let meta = self.read(seq, store_id, &mut |pairs| tree.fill(&mut pairs.drain(..)))?;
+    pub(super) fn fill(&self, seq: u64, tree: &Tree) -> Result<(), SnapshotError> {
+        let meta = self.read(seq, &mut |pairs| tree.fill(&mut pairs.drain(..)))?;
         Ok(tree.begin_with(meta)?)
     }
 
-    /// The newest sound snapshot. Damaged ones are set aside: they do not count as covering anything.
-    pub(super) fn newest_sound(&self, store_id: &str) -> Result<Option<u64>, SnapshotError> {
-        while let Some(seq) = self.list()?.last().copied() {
-            let mut leave_out = |pairs: &mut Pairs| {
-                pairs.clear();
-                Ok(())
-            };
-            match self.read(seq, store_id, &mut leave_out) {
-                Ok(_) => return Ok(Some(seq)),
-                Err(error @ SnapshotError::Io { .. }) => return Err(error),
-                Err(error) => {
-                    tracing::warn!(%error, "a snapshot cannot be used, and is set aside");
-                    self.set_aside(seq)?;
-                }
-            }
-        }
-        Ok(None)
+    /// Reads the snapshot of an entry to its end; answers what it says of itself.
+    pub(super) fn check(&self, seq: u64) -> Result<Meta, SnapshotError> {
+        self.read(seq, &mut |pairs| {
+            pairs.clear();
+            Ok(())
+        })
     }
 
     /// Reads the snapshot of an entry to its end, and passes its keys on in parts: they are good only if this succeeds. Answers how far it
@@ -208,7 +171,6 @@ impl Snapshots {
     fn read(
         &self,
         seq: u64,
-        store_id: &str,
         take: &mut dyn FnMut(&mut Pairs) -> Result<(), TreeFault>,
     ) -> Result<Meta, SnapshotError> {
         let path = self.path(seq);
@@ -222,8 +184,6 @@ impl Snapshots {
         if next(MAGIC.len())? != MAGIC {
             return Err(damaged("it does not begin like one"));
         }
-        let length = <[u8; 2]>::try_from(next(2)?).map_or(0, u16::from_le_bytes);
-        let is_own = next(usize::from(length))? == store_id.as_bytes();
         let (mut meta, mut pairs) = (None, Pairs::new());
         loop {
             let lengths = next(END.len())?;
@@ -244,9 +204,6 @@ impl Snapshots {
         take(&mut pairs)?;
         if !input.ends_with_digest().map_err(failed())? {
             return Err(damaged("its digest is another one"));
-        }
-        if !is_own {
-            return Err(SnapshotError::OtherLedger { path: path.clone() });
         }
         let meta = meta.filter(|meta| meta.applied_seq == seq);
         meta.ok_or_else(|| damaged("it does not say how far it goes"))

@@ -25,7 +25,6 @@ use super::open::{JOURNAL, OpenError, Opened, journal_config, open};
 use super::tree::{Tree, TreeFault};
 use super::{EmbeddedConfig, keys, read, trust};
 use crate::journal::lock::Lock;
-use crate::journal::medium::replace_file;
 use crate::journal::{Base, Content, Journal, JournalError, Placed};
 use crate::seal::{ExportLine, Walk, export_header, export_line};
 use crate::transfer::{
@@ -56,14 +55,13 @@ pub fn export(
     std::fs::metadata(&journal)
         .map_err(OpenError::io("find the journal", &journal))
         .map_err(unopened)?;
-    let Opened { journal, tree, base, store_id, .. } = open(config, None).map_err(unopened)?;
+    let Opened { journal, tree, base, .. } = open(config, None).map_err(unopened)?;
     archive_is_at_hand(&journal, &base).map_err(OpenError::Journal).map_err(unopened)?;
     let (size, head) = journal.head();
     let log = ExportedLog { log: LOG.to_owned(), size, head: hex::encode(head) };
     let others = kept_logs(&config.directory)?;
     let header = ExportHeader {
         placet_export: EXPORT_VERSION,
-        store_id,
         logs: std::iter::once(log).chain(others.iter().map(|kept| kept.log.clone())).collect(),
         deployment,
         kept: others.iter().map(|kept| (kept.log.log.clone(), kept.origin.clone())).collect(),
@@ -169,7 +167,7 @@ pub fn import(
     if beside.try_exists()? {
         take_away(&beside)?;
     }
-    let making = EmbeddedConfig { directory: beside.clone(), known_head: None, ..config.clone() };
+    let making = EmbeddedConfig { directory: beside.clone(), ..config.clone() };
     let mut import = Import::new(&making)?;
     let summary = read_export(input, &mut |item| import.take(item))?;
     import.finish()?;
@@ -282,9 +280,6 @@ impl Import {
     }
 
     fn header(&mut self, header: ExportHeader) -> Result<(), TransferError> {
-        let path = self.directory.join("store-id");
-        let id = format!("{}\n", header.store_id);
-        replace_file(&crate::journal::medium::Disk, &path, id.as_bytes())?;
         let mut own = header.logs.iter().filter(|log| !header.kept.contains_key(&log.log));
         self.is_verbatim = own.next().is_some_and(|log| log.log == LOG) && own.next().is_none();
         self.logs = header.logs;

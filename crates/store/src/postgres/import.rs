@@ -229,11 +229,7 @@ impl Import {
 
     /// Ends the import: from here on nodes may start. Where the connection is lost at the very end, the database is either
     /// empty or complete.
-    pub(super) async fn finish(
-        mut self,
-        store_id: &str,
-        expected: &[ExportedLog],
-    ) -> Result<(), StoreError> {
+    pub(super) async fn finish(mut self, expected: &[ExportedLog]) -> Result<(), StoreError> {
         let as_expected = expected.iter().all(|wanted| {
             self.logs.get(&wanted.log).is_some_and(|log| {
                 log.head.seq == wanted.size
@@ -245,19 +241,18 @@ impl Import {
             return Err(StoreError::Damaged(why));
         }
         limits::within(limits::PAGE, self.put_logs()).await.map_err(|error| of_sql(&error))??;
-        self.put_end(store_id).await.map_err(|error| of_sql(&error))?;
+        self.put_end().await.map_err(|error| of_sql(&error))?;
         // It is kept: a connection that is not closed in order ends all the same.
         drop(limits::answer(limits::PAGE, self.connection.close()).await);
         Ok(())
     }
 
-    async fn put_end(&mut self, store_id: &str) -> Result<(), sqlx::Error> {
+    async fn put_end(&mut self) -> Result<(), sqlx::Error> {
         // A row that is still empty was made by an entry and removed by a later one.
         let empty = raw_sql("DELETE FROM placet.effects WHERE record = ''");
         limits::answer(limits::WHOLE, empty.execute(&mut self.connection)).await?;
-        let ledger = query("UPDATE placet.ledger SET next_epoch = $1, store_id = $2 WHERE id = 1")
-            .bind(column(self.epoch_max.saturating_add(1)))
-            .bind(store_id);
+        let ledger = query("UPDATE placet.ledger SET next_epoch = $1 WHERE id = 1")
+            .bind(column(self.epoch_max.saturating_add(1)));
         limits::answer(limits::PAGE, ledger.execute(&mut self.connection)).await?;
         limits::commit(&mut self.connection, limits::PAGE).await
     }

@@ -17,10 +17,8 @@ use super::{schema, witness};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Which ledger it keeps; `None`: its tables are not there yet, and the first start may make them.
-    pub store_id: Option<String>,
-    /// How many nodes are at work on it.
-    pub nodes: u64,
+    /// How many nodes are at work on it; `None`: its tables are not there yet, and the first start may make them.
+    pub nodes: Option<u64>,
 }
 
 /// Looks whether a node could start on a database, without starting one.
@@ -58,22 +56,20 @@ async fn look(
     has_standby(connection).await?;
     if !schema::are_there(connection).await? {
         may_make_tables(connection).await?;
-        return Ok(Inspection { store_id: None, nodes: 0 });
+        return Ok(Inspection { nodes: None });
     }
     may_use_tables(connection).await?;
     if let Some(folder) = config.witness.as_ref().filter(|folder| folder.is_dir()) {
         witness::check(connection, folder).await?;
     }
     let row = query(
-        "SELECT store_id, (SELECT count(*) FROM placet.epochs \
-             WHERE fenced_by IS NULL AND closed_ms IS NULL AND lease_until > clock_timestamp()) AS nodes \
-         FROM placet.ledger WHERE id = 1",
+        "SELECT count(*) AS nodes FROM placet.epochs \
+         WHERE fenced_by IS NULL AND closed_ms IS NULL AND lease_until > clock_timestamp()",
     );
-    let told = OpenError::refused;
-    let row = row.fetch_one(connection).await.map_err(told("tell which ledger it keeps"))?;
-    let store_id = row.try_get("store_id").map_err(told("tell which ledger it keeps"))?;
-    let nodes: i64 = row.try_get("nodes").map_err(told("tell who is at work"))?;
-    Ok(Inspection { store_id: Some(store_id), nodes: number(nodes) })
+    let told = || OpenError::refused("tell who is at work");
+    let row = row.fetch_one(connection).await.map_err(told())?;
+    let nodes: i64 = row.try_get("nodes").map_err(told())?;
+    Ok(Inspection { nodes: Some(number(nodes)) })
 }
 
 /// Refuses where every commit would wait for a synchronous standby that is not there. Only some roles see what a standby is.

@@ -23,8 +23,6 @@ use super::state::Head;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StartReport {
-    /// Which ledger the database keeps.
-    pub store_id: String,
     /// The epoch of this start.
     pub epoch: u64,
     /// Earlier starts under this node's name that were not closed in order; they are fenced now.
@@ -104,7 +102,7 @@ async fn take_epoch(
     // This row is the lock that serialises starts and activations of policies.
     let taken = query(
         "UPDATE placet.ledger SET next_epoch = next_epoch + 1 WHERE id = 1 \
-         RETURNING next_epoch - 1 AS epoch, store_id, policy_epoch, policy_digest, directives_rev, \
+         RETURNING next_epoch - 1 AS epoch, policy_epoch, policy_digest, directives_rev, \
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms",
     )
     .fetch_one(&mut *connection)
@@ -145,7 +143,6 @@ async fn take_epoch(
     .await?;
     let fenced: Result<Vec<i64>, _> = fenced.iter().map(|row| row.try_get("epoch")).collect();
     let report = StartReport {
-        store_id: taken.try_get("store_id")?,
         epoch: number(epoch),
         fenced: fenced?.into_iter().map(number).collect(),
         others: number(others.try_get("others")?),

@@ -1,10 +1,9 @@
 -- The ledger's tables. Plain SQL without advisory locks, triggers, sequences or extensions, so that databases which speak
 -- PostgreSQL's protocol can keep them too. Times are the database's own; text that is compared by order stands in bytea.
 
--- One row: which ledger this is, and what the nodes count together.
+-- One row: what the nodes count together.
 CREATE TABLE placet.ledger (
   id            integer PRIMARY KEY CHECK (id = 1),
-  store_id      text    NOT NULL,
   next_epoch    bigint  NOT NULL,
   policy_epoch  bigint  NOT NULL,
   policy_digest bytea,
@@ -190,5 +189,5 @@ CREATE TABLE placet.confirmations (
 ) WITH (fillfactor = 50);
 INSERT INTO placet.confirmations (id, times) VALUES (1, 0);
 
-INSERT INTO placet.ledger (id, store_id, next_epoch, policy_epoch, policy_digest, made_ms)
-VALUES (1, 'ledger_' || replace(gen_random_uuid()::text, '-', ''), 1, 0, NULL, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+INSERT INTO placet.ledger (id, next_epoch, policy_epoch, policy_digest, made_ms)
+VALUES (1, 1, 0, NULL, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);

@@ -129,14 +129,6 @@ impl Snapshot {
             .collect()
     }
 
-    /// Which ledger it is.
-    pub(super) async fn store_id(&mut self) -> Result<String, StoreError> {
-        let find = query("SELECT store_id FROM placet.ledger WHERE id = 1");
-        let found = limits::answer(limits::PAGE, find.fetch_one(&mut self.connection)).await;
-        let row = found.map_err(|error| of_sql(&error))?;
-        row.try_get("store_id").map_err(|error| unreadable(&error))
-    }
-
     /// Up to `most` entries of a log from `from` on.
     pub(super) async fn entries(
         &mut self,

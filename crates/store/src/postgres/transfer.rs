@@ -58,11 +58,10 @@ pub async fn export_as(
     config.check().map_err(refused)?;
     let connector = Connector::new(config.url.clone(), config.wait);
     let mut snapshot = Snapshot::take(&connector).await.map_err(refused)?;
-    let store_id = snapshot.store_id().await.map_err(refused)?;
     let logs = snapshot.logs().await.map_err(refused)?;
     let names: Vec<String> = logs.iter().map(|log| log.log.clone()).collect();
     let (placet_export, kept) = (EXPORT_VERSION, BTreeMap::new());
-    let header = ExportHeader { placet_export, store_id, logs, deployment, kept };
+    let header = ExportHeader { placet_export, logs, deployment, kept };
     let mut writer = ExportWriter::begin(out, header)?;
     for log in names {
         put_log(&mut snapshot, &mut writer, &log).await?;
@@ -271,6 +270,6 @@ impl Filling {
     async fn finish(mut self) -> Result<(), TransferError> {
         self.write().await?;
         let header = self.header.ok_or_else(|| refused("the header is missing"))?;
-        self.import.finish(&header.store_id, &header.logs).await.map_err(refused)
+        self.import.finish(&header.logs).await.map_err(refused)
     }
 }

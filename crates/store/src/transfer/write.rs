@@ -25,11 +25,9 @@ impl<W: Write> ExportWriter<W> {
     ///
     /// # Errors
     /// What the writing answers.
-    pub fn new(out: W, store_id: &str, logs: Vec<ExportedLog>) -> Result<Self, TransferError> {
-        let (deployment, kept) = (None, BTreeMap::new());
-        let store_id = store_id.to_owned();
-        let placet_export = EXPORT_VERSION;
-        Self::begin(out, ExportHeader { placet_export, store_id, logs, deployment, kept })
+    pub fn new(out: W, logs: Vec<ExportedLog>) -> Result<Self, TransferError> {
+        let (placet_export, kept) = (EXPORT_VERSION, BTreeMap::new());
+        Self::begin(out, ExportHeader { placet_export, logs, deployment: None, kept })
     }
 
     /// Begins an export with this header.

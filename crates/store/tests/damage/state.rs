@@ -12,12 +12,11 @@ use super::{Bench, alter, cut, flip, swap, zero};
 const STATE: &str = "state";
 const TRUSTED: &str = "`trusted`";
 const SNAPSHOTS: &str = "snapshots, and no state";
-const STORE_ID: &str = "`store-id`";
 const WHOLE: &str = "the whole folder";
 
 /// All of them.
 pub(crate) fn rows() -> Vec<Row> {
-    let groups = [state(), keys(), trusted(), snapshots(), store_id(), whole()];
+    let groups = [state(), keys(), trusted(), snapshots(), whole()];
     groups.into_iter().flatten().collect()
 }
 
@@ -163,17 +162,6 @@ fn snapshots() -> Vec<Row> {
         rebuilt.row("an unfinished one", move |bench, way| {
             once(way, || fs::write(later(bench, "tmp"), b"PLSNAP").unwrap())
         }),
-    ]
-}
-
-fn store_id() -> Vec<Row> {
-    let missing = |bench: &Bench<'_>, way: usize| match way {
-        0 => fs::remove_file(bench.path("store-id")).is_ok(),
-        _ => cut_to(&bench.path("store-id"), way - 1, &[0]),
-    };
-    vec![
-        Rows(STORE_ID, "whole", Unharmed).row("missing, or empty", missing),
-        Rows(STORE_ID, "snapshots", StateRebuilt).row("missing, or empty, and no state", missing),
     ]
 }
 

@@ -160,7 +160,7 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
                     .logs
                     .into_iter()
                     .map(|log| ExportedLog { log: "node-a/1".to_owned(), ..log });
-                writer = Some(ExportWriter::new(Vec::new(), "ledger_elsewhere", logs.collect())?);
+                writer = Some(ExportWriter::new(Vec::new(), logs.collect())?);
             }
             (ExportItem::Entry { entry, .. }, Some(writer)) => {
                 writer.put(&ExportItem::Entry { log: "node-a/1".to_owned(), entry })?;

@@ -269,17 +269,26 @@ async fn a_damaged_snapshot_covers_nothing() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_another_ledger_is_refused() {
-    let folder = tempdir().unwrap();
+async fn a_snapshot_of_another_ledger_is_not_used() {
+    let (folder, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let (elsewhere, _) = open(&small(other.path()));
+    keep(&elsewhere, b"of the other one").await;
+    let seq = elsewhere.snapshot().await.unwrap();
+    elsewhere.close().await.unwrap();
     let config = small(folder.path());
     let (store, _) = open(&config);
     write_events(&store, 3).await;
-    store.snapshot().await.unwrap();
     store.close().await.unwrap();
     fs::remove_dir_all(folder.path().join("state")).unwrap();
-    fs::write(folder.path().join("store-id"), "ledger_other\n").unwrap();
-    let refused = try_open(&config).unwrap_err().to_string();
-    assert!(refused.contains("of another ledger"), "{refused}");
+    fs::rename(other.path().join("snapshots"), folder.path().join("snapshots")).unwrap();
     let told = crate::embedded::verify(&EmbeddedConfig::new(folder.path())).unwrap();
-    assert!(told.damaged_snapshots[0].1.contains("of another ledger"), "{told:?}");
+    let [(at, why)] = told.damaged_snapshots.as_slice() else { panic!("{told:?}") };
+    assert!(*at == seq && why.contains("another journal"), "{told:?}");
+    let (store, report) = open(&config);
+    assert_eq!(report.snapshot_seq, 0);
+    assert!(matches!(report.state, StateFate::Rebuilt { .. }), "{report:?}");
+    store.snapshot().await.unwrap();
+    store.close().await.unwrap();
+    let told = crate::embedded::verify(&EmbeddedConfig::new(folder.path())).unwrap();
+    assert!(told.damaged_snapshots.is_empty(), "{told:?}");
 }

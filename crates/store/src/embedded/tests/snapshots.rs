@@ -10,7 +10,7 @@ use tempfile::tempdir;
 
 use super::*;
 use crate::embedded::snapshot::Snapshots;
-use crate::embedded::{KnownHead, StateFate, export, verify};
+use crate::embedded::{StateFate, export, verify};
 
 /// Records of all kinds, with snapshots between them.
 pub(super) async fn filled(store: &EmbeddedStore, rounds: u32) -> Vec<EffectRecord> {
@@ -163,7 +163,7 @@ async fn a_snapshot_with_any_other_byte_is_not_believed() {
     let fill = || {
         let empty = tempdir().unwrap();
         let tree = crate::embedded::tree::Tree::open(empty.path(), 1 << 20).unwrap();
-        snapshots.fill(seq, &tree, store.store_id())
+        snapshots.fill(seq, &tree)
     };
     fill().unwrap();
     for at in (0..sound.len()).step_by(29).chain([sound.len() - 1]) {
@@ -250,27 +250,6 @@ async fn a_journal_older_than_its_state_is_refused() {
 }
 
 #[tokio::test]
-async fn an_old_copy_of_everything_is_told_by_a_head_that_is_known_from_elsewhere() {
-    let folder = tempdir().unwrap();
-    let config = config(folder.path());
-    let (store, _) = open(&config);
-    make(&*store, "early", true).await;
-    let head = store.heads().await.unwrap().remove(0);
-    store.close().await.unwrap();
-    let known = KnownHead { seq: head.size, hash: head.head };
-    let knowing = EmbeddedConfig { known_head: Some(known), ..config.clone() };
-    let (store, _) = open(&knowing);
-    make(&*store, "later", true).await;
-    store.close().await.unwrap();
-    open(&knowing).0.close().await.unwrap();
-    for known in [KnownHead { seq: known.seq + 3, ..known }, KnownHead { hash: [7; 32], ..known }] {
-        let knowing = EmbeddedConfig { known_head: Some(known), ..config.clone() };
-        let refused = try_open(&knowing).unwrap_err();
-        assert!(matches!(refused, OpenError::OldCopy { .. }), "{refused}");
-    }
-}
-
-#[tokio::test]
 async fn archived_records_are_read_with_and_without_the_archive() {
     let folder = tempdir().unwrap();
     let config = EmbeddedConfig { segment_bytes: 4 << 10, ..config(folder.path()) };
@@ -323,6 +302,34 @@ async fn archived_records_are_read_with_and_without_the_archive() {
     let config = EmbeddedConfig { archive: Some(elsewhere), ..config };
     let (store, _) = open(&config);
     check(&store, &records).await;
+}
+
+#[tokio::test]
+async fn a_check_without_the_archive_begins_from_no_snapshot_of_another_ledger() {
+    let (folder, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let (another, _) = open(&config(other.path()));
+    let config = EmbeddedConfig { segment_bytes: 4 << 10, ..config(folder.path()) };
+    let (store, _) = open(&config);
+    filled(&store, 5).await;
+    let archived = store.archive(Timestamp::from_ms(NOW_MS + 1)).await.unwrap();
+    store.close().await.unwrap();
+    fs::remove_dir_all(folder.path().join("archive")).unwrap();
+    assert!(verify(&config).unwrap().is_sound());
+
+    let mut number = 0;
+    make(&*another, "first", true).await;
+    while another.snapshot().await.unwrap() < archived.first_seq {
+        number += 1;
+        make(&*another, &format!("other-{number}"), true).await;
+    }
+    another.close().await.unwrap();
+    let foreign = snapshots(other.path()).pop().unwrap();
+    let among = folder.path().join("snapshots").join(foreign.file_name().unwrap());
+    fs::copy(&foreign, &among).unwrap();
+    assert_eq!(snapshots(folder.path())[0], among, "the first one that could be used");
+    let told = verify(&config).unwrap();
+    let [(_, why)] = told.damaged_snapshots.as_slice() else { panic!("{told:?}") };
+    assert!(why.contains("another journal"), "{told:?}");
 }
 
 #[tokio::test]
@@ -429,7 +436,6 @@ async fn a_backup_made_while_writing_is_a_sound_store() {
     let copy_config = on(&to, &FaultyDisk::default());
     let (copy, report) = open(&copy_config);
     assert_eq!(report.frames, made.seq);
-    assert_eq!(copy.store_id(), store.store_id());
     for record in &records {
         assert_eq!(copy.effect(record.record_id).await.unwrap().as_ref(), Some(record));
     }
