@@ -77,7 +77,7 @@ pub fn ledger_refusal(error: &LedgerError) -> Refusal {
         LedgerError::Store(StoreError::LockTimeout(_)) => Refusal::new(
             ErrorCode::LedgerUnavailable,
             "this is not in force: it has to wait for every node, and one that hangs, or another session of the database, holds it up; \
-             try again at once, and have an operator stop that node or end the session that the log names",
+             try again at once, and have an operator stop that node or end that session; the log says how to find it",
         )
         .with_retry_after_ms(1_000),
         LedgerError::Store(_) => unavailable(),

@@ -1,23 +1,16 @@
 //! Commits that bind every node (freezes, revocations, activations) and did not get their locks at once.
 //!
-//! Owns when they are retried and how long each try waits for a lock, and finds out who holds one. Not here: the tries (`writer`).
+//! Owns when they are retried and how long each try waits for a lock. Not here: the tries (`writer`).
 //! Invariants: a node that hangs in its transaction delays only what binds all nodes; what waits here was not kept.
 
 use std::time::Duration;
 
-use sqlx::postgres::PgConnection;
-use sqlx::{Row as _, query};
 use tokio::time::Instant;
 
-use super::error::{OpenError, said};
-use super::limits;
 use super::writer::Submission;
 
 /// How long the first try waits for a lock.
 const LOCK_MIN: Duration = Duration::from_millis(250);
-
-/// The time between two questions who holds a lock.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The waiting commits.
 #[derive(Debug, Default)]
@@ -71,52 +64,4 @@ impl Aside {
             self.tries = 0;
         }
     }
-}
-
-/// Sessions that have held a lock on the tables all nodes meet at for longer than a healthy node's transaction takes. Sessions that
-/// themselves wait for a lock are left out. At the very first start the tables do not exist yet.
-const HOLDERS: &str = "SELECT DISTINCT a.pid, coalesce(a.application_name, '') AS application, coalesce(a.state, 'unknown') AS state, \
-       coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, 0) AS seconds \
-     FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid \
-     WHERE l.granted AND l.relation IN (to_regclass('placet.epochs'), to_regclass('placet.ledger')) \
-       AND a.wait_event_type IS DISTINCT FROM 'Lock' AND a.pid <> pg_backend_pid() \
-       AND (a.xact_start IS NULL OR a.xact_start < clock_timestamp() - interval '1 second') \
-     ORDER BY seconds DESC LIMIT 3";
-
-/// The sessions that seem to hold a lock, for the operator.
-pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
-    // Asked twice: one that waits looks like a holder in the moment in which it is about to.
-    let before = query(HOLDERS).fetch_all(&mut *connection).await?;
-    let before: Result<Vec<i32>, _> = before.iter().map(|row| row.try_get("pid")).collect();
-    let before = before?;
-    tokio::time::sleep(ASK_AGAIN).await;
-    let rows = query(HOLDERS).fetch_all(connection).await?;
-    let mut named = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let (pid, seconds): (i32, i64) = (row.try_get("pid")?, row.try_get("seconds")?);
-        if !before.contains(&pid) {
-            continue;
-        }
-        let (application, state): (String, String) =
-            (row.try_get("application")?, row.try_get("state")?);
-        named.push(format!("process {pid} of `{application}` ({state}, for {seconds} s)"));
-    }
-    if named.is_empty() {
-        return Ok("no session is known to hold one; a dump or an export of the tables that is under way may".to_owned());
-    }
-    Ok(format!("{}; `SELECT pg_terminate_backend(PROCESS)` ends one", named.join(", ")))
-}
-
-/// The refusal of a start that did not get a lock in time: `why`, and who seems to hold it, if that is answered within a limit.
-pub(super) async fn refused_by_holders(
-    connection: &mut PgConnection,
-    limit: Duration,
-    what: &'static str,
-    why: &str,
-) -> OpenError {
-    let holders = match limits::answer(limit, holders(connection)).await {
-        Ok(holders) => holders,
-        Err(error) => format!("who holds what this needs cannot be asked ({})", said(&error)),
-    };
-    OpenError::LockTimeout { what, why: format!("{why}: {holders}") }
 }

@@ -66,7 +66,7 @@ pub enum OpenError {
     LockTimeout {
         /// What was asked, as a verb phrase.
         what: &'static str,
-        /// What the database said, and who holds it.
+        /// What the database said, and how to find out who holds it.
         why: String,
     },
     /// The connection was lost half-way, ended by the server because this process had stood still, or has fallen silent.
@@ -87,7 +87,16 @@ pub enum OpenError {
     },
 }
 
+/// What to do where a lock is not to be had.
+pub(super) const LOCK_IS_HELD: &str = "a session may hold a lock on the tables in the schema `placet`, such as a dump; `pg_locks` names the \
+     sessions that were granted one, `pg_stat_activity` says what they do, and `SELECT pg_terminate_backend(PROCESS)` ends one";
+
 impl OpenError {
+    /// A lock was not to be had in time, as the database said.
+    pub(super) fn locked(what: &'static str, why: &str) -> Self {
+        Self::LockTimeout { what, why: format!("{why}: {LOCK_IS_HELD}") }
+    }
+
     /// The meaning of a failed request; where the connection is gone, it says so.
     pub(super) fn refused(what: &'static str) -> impl FnOnce(Error) -> Self {
         move |error| match Trouble::of(&error) {

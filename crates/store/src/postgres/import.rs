@@ -20,7 +20,6 @@ use placet_ledger::store::{EffectChange, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};
 
-use super::aside::refused_by_holders;
 use super::config::PostgresConfig;
 use super::connect::{Connector, Purpose};
 use super::directives;
@@ -93,9 +92,7 @@ impl Import {
         let lock = raw_sql("SELECT 1 FROM placet.ledger WHERE id = 1 FOR UPDATE");
         if let Err(error) = limits::answer(patience, lock.execute(&mut connection)).await {
             let Trouble::Busy(why) = Trouble::of(&error) else { return Err(refused()(error)) };
-            let ended = raw_sql("ROLLBACK").execute(&mut connection);
-            limits::answer(patience, ended).await.map_err(refused())?;
-            return Err(refused_by_holders(&mut connection, patience, what, &why).await);
+            return Err(OpenError::locked(what, &why));
         }
         let used = query("SELECT epoch FROM placet.epochs LIMIT 1").fetch_optional(&mut connection);
         if limits::answer(patience, used).await.map_err(refused())?.is_some() {

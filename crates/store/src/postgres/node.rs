@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use placet_ledger::proof::empty_root;
 
-use super::aside::refused_by_holders;
 use super::error::{OpenError, Trouble, said};
 use super::limits::{self, Kind, LOCK, Limits};
 use super::rows::{column, number};
@@ -70,7 +69,7 @@ pub(super) async fn start(
         ended.map_err(OpenError::refused(what))?;
         if Instant::now() >= deadline {
             return Err(match held {
-                Some(why) => refused_by_holders(connection, patience, what, &why).await,
+                Some(why) => OpenError::locked(what, &why),
                 None => OpenError::Refused { what, why: said(&error) },
             });
         }

@@ -11,7 +11,6 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query, raw_sql};
 use tokio::time::Instant;
 
-use super::aside::refused_by_holders;
 use super::error::{OpenError, Trouble, said};
 use super::limits::{self, Kind, LOCK, Limits};
 
@@ -40,9 +39,7 @@ pub(super) async fn make(
             match Trouble::of(&error) {
                 // Another node is creating them.
                 Trouble::Again | Trouble::Busy(_) if Instant::now() < deadline => {}
-                Trouble::Busy(why) => {
-                    return Err(refused_by_holders(connection, patience, what, &why).await);
-                }
+                Trouble::Busy(why) => return Err(OpenError::locked(what, &why)),
                 Trouble::Again
                 | Trouble::Away(_)
                 | Trouble::Full

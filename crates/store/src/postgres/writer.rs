@@ -19,10 +19,10 @@ use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{Committed, EffectChange, StoreError};
 use placet_types::ids::RecordId;
 
-use super::aside::{Aside, holders};
+use super::aside::Aside;
 use super::batch::{Outcome, Piece, finish, forgotten, lock_own, touch, transact};
 use super::connect::{Connector, Purpose};
-use super::error::{Hitch, said};
+use super::error::{Hitch, LOCK_IS_HELD, said};
 use super::limits::{self, Kind, Limits};
 use super::rows::column;
 use super::state::State;
@@ -145,31 +145,12 @@ impl Writer {
         let (late, rest): (Vec<_>, Vec<_>) =
             self.aside.take().into_iter().partition(|waits| waits.deadline <= now);
         if !late.is_empty() {
-            let refusal = StoreError::LockTimeout(self.who_hinders().await);
+            let refusal = StoreError::LockTimeout(LOCK_IS_HELD.to_owned());
             tracing::error!(reason = %refusal, "a freeze, a revocation or policies that have to bind every node are not in force");
             self.refuse(late, &refusal);
         }
         self.settle(rest).await;
         self.aside.reset();
-    }
-
-    /// The sessions that hold what every node has to wait for, as far as the database tells.
-    async fn who_hinders(&mut self) -> String {
-        let limit = self.terms.wait;
-        let asking = async {
-            let mut connection = match self.connection.take() {
-                Some(connection) => connection,
-                None => self.connect().await?,
-            };
-            let named = holders(&mut connection).await?;
-            self.connection = Some(connection);
-            Ok::<_, Hitch>(named)
-        };
-        match timeout(limit, asking).await {
-            Ok(Ok(named)) => named,
-            Ok(Err(hitch)) => format!("who that is cannot be asked ({hitch})"),
-            Err(_elapsed) => "who that is cannot be asked".to_owned(),
-        }
     }
 
     /// Adds whatever else is queued, up to the limits of one transaction.

@@ -142,30 +142,21 @@ async fn holding(database: &Database, row: &'static str) -> sqlx::postgres::PgCo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_that_somebody_holds_up_for_ever_is_refused_in_time_and_says_who_that_is() {
+async fn a_start_that_somebody_holds_up_for_ever_is_refused_in_time() {
     let database = database().await;
     open(node(&database, "one")).await.close().await.unwrap();
     let wait = Duration::from_secs(1);
     let mut stranger = holding(&database, "placet.ledger").await;
-    let own = raw_sql("SELECT pg_backend_pid()").fetch_one(&mut stranger).await.unwrap();
-    let own = format!("process {} ", own.get::<i32, _>(0));
-    // Others who wait are none that hold it, however long they have waited.
     let other = tokio::spawn(PostgresStore::open(database.config("other")));
-    let behind = {
-        let database = database.clone();
-        tokio::spawn(async move { drop(holding(&database, "placet.ledger").await) })
-    };
     let began = Instant::now();
     let config = PostgresConfig { wait, ..node(&database, "two") };
     let refused = PostgresStore::open(config).await.unwrap_err();
     let took = began.elapsed();
     let OpenError::LockTimeout { what, why } = &refused else { panic!("{refused}") };
     assert_eq!(*what, "give this node an epoch");
-    assert!(why.contains(&own) && why.contains("pg_terminate_backend"), "{why}");
-    assert_eq!(why.matches("process ").count(), 1, "{why}");
+    assert!(why.contains("pg_locks") && why.contains("pg_terminate_backend"), "{why}");
     assert!(took >= LEASE && took < LEASE * 2 + wait * 3, "{took:?}");
     raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
-    behind.await.unwrap();
     other.await.unwrap().expect("it waits for longer").0.close().await.unwrap();
     let mut stranger = holding(&database, "placet.ledger").await;
     let refused = Import::begin(&PostgresConfig { wait, ..node(&database, "import") }).await;
