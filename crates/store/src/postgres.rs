@@ -58,6 +58,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgConnection;
+use sqlx::{Row as _, query};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -341,32 +342,50 @@ impl Store for PostgresStore {
         call_id: &ToolCallId,
     ) -> Result<Option<EffectRecord>, StoreError> {
         self.state.check()?;
-        match self.state.claims.of_call(call_id) {
-            Some(claimed) => Ok(Some(claimed)),
-            None => read::effect_of_call(&self.pool, call_id).await,
+        if let Some(claimed) = self.state.claims.of_call(call_id) {
+            return Ok(Some(claimed));
         }
+        let id = call_id.as_str().to_owned();
+        let find = || {
+            query("SELECT record FROM placet.effects WHERE call_id = $1 LIMIT 1").bind(id.clone())
+        };
+        read::one(&self.pool.rows(find).await?, rows::effect)
     }
 
     async fn approval(
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
-        read::approval(self.reading()?, approval_id).await
+        let id = approval_id.as_str().to_owned();
+        let find =
+            || query("SELECT record FROM placet.approvals WHERE approval_id = $1").bind(id.clone());
+        read::one(&self.reading()?.rows(find).await?, rows::approval)
     }
 
     async fn approval_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
-        read::approval_of_call(self.reading()?, call_id).await
+        let id = call_id.as_str().to_owned();
+        let find = || {
+            query("SELECT record FROM placet.approvals WHERE call_id = $1 ORDER BY place DESC LIMIT 1")
+                .bind(id.clone())
+        };
+        read::one(&self.reading()?.rows(find).await?, rows::approval)
     }
 
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
-        read::policy(self.reading()?).await
+        let find = || query("SELECT policy_epoch, policy_digest FROM placet.ledger WHERE id = 1");
+        let rows = self.reading()?.rows(find).await?;
+        let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
+        batch::policy(row).map_err(|error| read::unreadable(&error))
     }
 
     async fn restriction_version(&self) -> Result<u64, StoreError> {
-        read::restriction_version(self.reading()?).await
+        let find = || query("SELECT directives_rev FROM placet.ledger WHERE id = 1");
+        let rows = self.reading()?.rows(find).await?;
+        let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
+        row.try_get("directives_rev").map(rows::number).map_err(|error| read::unreadable(&error))
     }
 
     async fn outbox(&self) -> Result<Outbox, StoreError> {
@@ -397,16 +416,31 @@ impl Store for PostgresStore {
     async fn leads(&self) -> Result<bool, StoreError> {
         self.state.check()?;
         let own = rows::column(self.state.epoch);
-        let earlier = self.pool.rows(|| sqlx::query(EARLIER).bind(own)).await?;
+        let earlier = self.pool.rows(|| query(EARLIER).bind(own)).await?;
         Ok(earlier.is_empty())
     }
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
-        read::run(self.reading()?, key).await
+        let key = rows::run_key(key).map_err(StoreError::Damaged)?;
+        let find = || query("SELECT record FROM placet.runs WHERE run_key = $1").bind(key.clone());
+        read::one(&self.reading()?.rows(find).await?, rows::run)
     }
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
-        read::content(self.reading()?, tenant, digest).await
+        let (tenant, key) = (tenant.as_str().to_owned(), digest.as_bytes().to_vec());
+        let find = || {
+            query("SELECT bytes FROM placet.content WHERE tenant = $1 AND digest = $2")
+                .bind(tenant.clone())
+                .bind(key.clone())
+        };
+        let rows = self.reading()?.rows(find).await?;
+        let row = rows.first().ok_or(StoreError::ContentMissing(digest))?;
+        let bytes: Vec<u8> = row.try_get("bytes").map_err(|error| read::unreadable(&error))?;
+        if Digest::of(&bytes) == digest {
+            Ok(bytes)
+        } else {
+            Err(StoreError::ContentAltered(digest))
+        }
     }
 
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {

@@ -23,7 +23,7 @@ type Placed<'a> = (Timestamp, &'a DirectiveId);
 pub(super) fn entries(state: &State, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
     let tree = state.tree()?;
     let after = match &query.after {
-        Some(after) => state.directive(&tree, after)?,
+        Some(after) => state.record(&tree, &keys::directive(after))?,
         None => None,
     };
     let after = after.as_ref().map(Directive::place);
@@ -55,7 +55,7 @@ fn by_age(
         page_of_ids(state, tree, &lists_at(&prefixes, place), order, most)
     };
     paged(query.limit, place, page, |id| {
-        Ok(state.directive(tree, id)?.filter(|entry| query.wants(entry)))
+        Ok(state.record(tree, &keys::directive(id))?.filter(|entry| query.wants(entry)))
     })
 }
 
@@ -80,7 +80,7 @@ fn open(
         page_of_ids(state, tree, &lists_at(&prefixes, place), Order::Ascending, most)
     };
     let mut found = paged(usize::MAX, Some(place), page, |id| {
-        Ok(state.directive(tree, id)?.filter(is_wanted))
+        Ok(state.record(tree, &keys::directive(id))?.filter(is_wanted))
     })?;
     found.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
     found.dedup_by(|a, b| a.directive_id == b.directive_id);

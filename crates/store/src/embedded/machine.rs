@@ -18,13 +18,12 @@ use placet_ledger::store::{Admission, Changes, Committed, Durability, StoreError
 use placet_types::clock::Timestamp;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
-use super::SyncObserver;
 use super::codec::encode_entry;
 use super::edits::{self, Change, edits_of};
 use super::overlay::Overlay;
-use super::read;
 use super::state::State;
 use super::tree::{Tree, TreeFault};
+use super::{SyncObserver, keys, read};
 use crate::journal::writer::{AppliedFrame, Apply, Staged};
 use crate::journal::{Content, JournalError, Place};
 use crate::rules::{
@@ -211,15 +210,21 @@ fn failed(state: &State, fault: &TreeFault) -> JournalError {
 
 impl Base for Machine {
     fn effect(&self, id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        self.overlay.effects.or(id, || self.state.effect(&self.tree, id))
+        self.overlay
+            .effects
+            .or(id, || self.state.record::<EffectRecord>(&self.tree, &keys::effect(id)))
     }
 
     fn approval(&self, id: &ApprovalId) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        self.overlay.approvals.or(id, || self.state.approval(&self.tree, id))
+        self.overlay
+            .approvals
+            .or(id, || self.state.record::<ApprovalRecord>(&self.tree, &keys::approval(id)))
     }
 
     fn directive(&self, id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
-        self.overlay.directives.or(id, || self.state.directive(&self.tree, id))
+        self.overlay
+            .directives
+            .or(id, || self.state.record::<Directive>(&self.tree, &keys::directive(id)))
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {

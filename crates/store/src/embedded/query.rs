@@ -48,7 +48,8 @@ pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRe
         page_of_effects(state, &tree, query, &lists_at(&prefixes, place), most)
     };
     paged(query.limit, place, page, |record_id| {
-        Ok(state.effect(&tree, record_id)?.filter(|record| fits(state, query, record)))
+        let record = state.record(&tree, &keys::effect(record_id))?;
+        Ok(record.filter(|record| fits(state, query, record)))
     })
 }
 
@@ -89,7 +90,7 @@ fn start(state: &State, tree: &Tree, query: &EffectQuery) -> Result<Option<Vec<u
     let Some(before) = query.settled_before else { return Ok(Some(digest)) };
     // By age: the record says where it stood. If it has moved on or is gone since it was listed, its place is unknown; listing then begins
     // again, with the records that have not moved on.
-    let record = state.effect(tree, after)?.filter(|record| {
+    let record = state.record(tree, &keys::effect(after))?.filter(|record: &EffectRecord| {
         keys::is_settled_code(keys::effect_code(&record.state))
             && query.state.as_deref().is_none_or(|wanted| record.state.name() == wanted)
             && record.updated_at < before
@@ -153,7 +154,7 @@ pub(super) fn approvals(
     let tree = state.tree()?;
     let place = match &query.after {
         Some(after) => {
-            let approval = state.approval(&tree, after)?;
+            let approval: Option<ApprovalRecord> = state.record(&tree, &keys::approval(after))?;
             approval.map(|found| keys::place(found.created_at, after.as_str().as_bytes()))
         }
         None => None,
@@ -163,7 +164,8 @@ pub(super) fn approvals(
         page_of_ids(state, &tree, &lists_at(&prefixes, place), order, most)
     };
     paged(query.limit, place, page, |approval_id| {
-        Ok(state.approval(&tree, approval_id)?.filter(|approval| query.wants(approval)))
+        let approval = state.record(&tree, &keys::approval(approval_id))?;
+        Ok(approval.filter(|approval| query.wants(approval)))
     })
 }
 
@@ -193,7 +195,7 @@ pub(super) fn approval_of_call(
     let lists = lists_at(&[keys::call_approval(call_id, &[])], None);
     let page = page_of_ids(state, &tree, &lists, Order::Descending, 1)?;
     let Some(last) = page.found.first() else { return Ok(None) };
-    let approval = state.approval(&tree, last)?;
+    let approval: Option<ApprovalRecord> = state.record(&tree, &keys::approval(last))?;
     Ok(approval.filter(|approval| approval.call_id == *call_id))
 }
 

@@ -2,38 +2,14 @@
 //!
 //! Owns the path from a key to a record. Invariant: a record is read from a value that verifies, or is an error.
 
-use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::directive::Directive;
-use placet_ledger::record::EffectRecord;
-use placet_ledger::run::{RunKey, RunRecord};
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+use placet_types::ids::TenantId;
 use serde::de::DeserializeOwned;
 
 use super::codec::{Stored, decode_place};
 use super::keys;
 use super::tree::{Tree, TreeFault};
 use crate::journal::Place;
-
-/// An effect record.
-pub(super) fn effect(tree: &Tree, id: &RecordId) -> Result<Option<EffectRecord>, TreeFault> {
-    record(tree, &keys::effect(id))
-}
-
-/// An approval.
-pub(super) fn approval(tree: &Tree, id: &ApprovalId) -> Result<Option<ApprovalRecord>, TreeFault> {
-    record(tree, &keys::approval(id))
-}
-
-/// A directive.
-pub(super) fn directive(tree: &Tree, id: &DirectiveId) -> Result<Option<Directive>, TreeFault> {
-    record(tree, &keys::directive(id))
-}
-
-/// A run.
-pub(super) fn run(tree: &Tree, key: &RunKey) -> Result<Option<RunRecord>, TreeFault> {
-    record(tree, &keys::run(key))
-}
 
 /// Where a content is.
 pub(super) fn place(

@@ -20,8 +20,8 @@ use super::codec::{Entry, Meta, decode_entry};
 use super::edits::{Change, edits_of};
 use super::merkle::Merkle;
 use super::overlay::Overlay;
-use super::read;
 use super::tree::{Tree, TreeFault};
+use super::{keys, read};
 use crate::journal::{Frame, Placed, VisitError};
 use crate::rules::{Base, Claimants, Op, Rules, Transaction};
 
@@ -185,21 +185,30 @@ impl Claimants for Nobody {
 
 impl Base for Replay<'_> {
     fn effect(&self, id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        Ok(self.overlay.effects.or(id, || read::effect(self.tree, id))?)
+        Ok(self
+            .overlay
+            .effects
+            .or(id, || read::record::<EffectRecord>(self.tree, &keys::effect(id)))?)
     }
 
     fn approval(&self, id: &ApprovalId) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        Ok(self.overlay.approvals.or(id, || read::approval(self.tree, id))?)
+        Ok(self
+            .overlay
+            .approvals
+            .or(id, || read::record::<ApprovalRecord>(self.tree, &keys::approval(id)))?)
     }
 
     fn directive(&self, id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
-        Ok(self.overlay.directives.or(id, || read::directive(self.tree, id))?)
+        Ok(self
+            .overlay
+            .directives
+            .or(id, || read::record::<Directive>(self.tree, &keys::directive(id)))?)
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
         match self.runs.get(key) {
             Some(run) => Ok(Some(Arc::clone(run))),
-            None => Ok(read::run(self.tree, key)?.map(Arc::new)),
+            None => Ok(read::record(self.tree, &keys::run(key))?.map(Arc::new)),
         }
     }
 }

@@ -9,19 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
-use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::directive::Directive;
 use placet_ledger::policies::PolicyState;
-use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+use placet_types::ids::TenantId;
+use serde::de::DeserializeOwned;
 
 use super::merkle::Merkle;
-use super::read;
 use super::tree::{Tree, TreeFault};
+use super::{keys, read};
 use crate::claims::Claims;
 use crate::journal::{Journal, JournalReader};
 use crate::present::Present;
@@ -166,31 +164,13 @@ impl State {
         self.written_seq.fetch_max(seq, Ordering::AcqRel);
     }
 
-    /// A stored effect record.
-    pub(super) fn effect(
+    /// The stored record of a key.
+    pub(super) fn record<T: DeserializeOwned>(
         &self,
         tree: &Tree,
-        record_id: &RecordId,
-    ) -> Result<Option<EffectRecord>, StoreError> {
-        read::effect(tree, record_id).map_err(|fault| self.fail_tree(&fault))
-    }
-
-    /// A stored approval.
-    pub(super) fn approval(
-        &self,
-        tree: &Tree,
-        approval_id: &ApprovalId,
-    ) -> Result<Option<ApprovalRecord>, StoreError> {
-        read::approval(tree, approval_id).map_err(|fault| self.fail_tree(&fault))
-    }
-
-    /// A stored directive.
-    pub(super) fn directive(
-        &self,
-        tree: &Tree,
-        directive_id: &DirectiveId,
-    ) -> Result<Option<Directive>, StoreError> {
-        read::directive(tree, directive_id).map_err(|fault| self.fail_tree(&fault))
+        key: &[u8],
+    ) -> Result<Option<T>, StoreError> {
+        read::record(tree, key).map_err(|fault| self.fail_tree(&fault))
     }
 
     /// A run, as of the written entries.
@@ -201,7 +181,7 @@ impl State {
         });
         match riding {
             Some(run) => Ok(Some(RunRecord::clone(&run))),
-            None => read::run(tree, key).map_err(|fault| self.fail_tree(&fault)),
+            None => self.record(tree, &keys::run(key)),
         }
     }
 

@@ -57,7 +57,8 @@ impl Store for EmbeddedStore {
         let tree = self.state.tree()?;
         loop {
             let since = self.state.claims.count();
-            if let Some(stored) = self.state.effect(&tree, &record.record_id)? {
+            let stored = self.state.record(&tree, &keys::effect(&record.record_id))?;
+            if let Some(stored) = stored {
                 return Ok(ClaimAnswer::Taken(Box::new(stored)));
             }
             match self.state.claims.take(&record, since) {
@@ -89,7 +90,7 @@ impl Store for EmbeddedStore {
         // Claims first: a record leaves them only once the state has it.
         match self.state.claims.get(&record_id) {
             Some(claimed) => Ok(Some(claimed)),
-            None => self.state.effect(&tree, &record_id),
+            None => self.state.record(&tree, &keys::effect(&record_id)),
         }
     }
 
@@ -105,7 +106,7 @@ impl Store for EmbeddedStore {
         let Some(record_id) = found.and_then(|bytes| query::record_id(&bytes)) else {
             return Ok(None);
         };
-        let record = self.state.effect(&tree, &record_id)?;
+        let record: Option<EffectRecord> = self.state.record(&tree, &keys::effect(&record_id))?;
         Ok(record.filter(|record| record.call_id == *call_id))
     }
 
@@ -114,7 +115,7 @@ impl Store for EmbeddedStore {
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
         let tree = self.state.tree()?;
-        self.state.approval(&tree, approval_id)
+        self.state.record(&tree, &keys::approval(approval_id))
     }
 
     async fn approval_of_call(
@@ -175,7 +176,7 @@ impl Store for EmbeddedStore {
 
     async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError> {
         let tree = self.state.tree()?;
-        self.state.directive(&tree, directive_id)
+        self.state.record(&tree, &keys::directive(directive_id))
     }
 
     async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {

@@ -1,20 +1,16 @@
 //! Look-ups and lists.
 //!
-//! Owns the statements that only read. Invariant: what is answered was committed; rows are in the order that the trait promises,
-//! by bytes and not by a language's rules.
+//! Owns their statements. Invariant: what is answered was committed; rows are in the order that the trait promises, by bytes and not by a
+//! language's rules.
 
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row as _, query};
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::policies::PolicyState;
 use placet_ledger::record::EffectRecord;
-use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{ApprovalMark, ApprovalQuery, EffectQuery, StoreError};
-use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::RecordId;
 
-use super::batch;
 use super::pool::{Pool, Statement};
 use super::rows::{self, column, number};
 
@@ -41,6 +37,7 @@ pub(super) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
+/// An effect record.
 pub(super) async fn effect(
     pool: &Pool,
     record_id: &RecordId,
@@ -48,75 +45,6 @@ pub(super) async fn effect(
     let id = rows::id_bytes(record_id);
     let find = || query("SELECT record FROM placet.effects WHERE record_id = $1").bind(id.clone());
     one(&pool.rows(find).await?, rows::effect)
-}
-
-pub(super) async fn effect_of_call(
-    pool: &Pool,
-    call_id: &ToolCallId,
-) -> Result<Option<EffectRecord>, StoreError> {
-    let id = call_id.as_str().to_owned();
-    let find =
-        || query("SELECT record FROM placet.effects WHERE call_id = $1 LIMIT 1").bind(id.clone());
-    one(&pool.rows(find).await?, rows::effect)
-}
-
-pub(super) async fn approval(
-    pool: &Pool,
-    approval_id: &ApprovalId,
-) -> Result<Option<ApprovalRecord>, StoreError> {
-    let id = approval_id.as_str().to_owned();
-    let find =
-        || query("SELECT record FROM placet.approvals WHERE approval_id = $1").bind(id.clone());
-    one(&pool.rows(find).await?, rows::approval)
-}
-
-pub(super) async fn approval_of_call(
-    pool: &Pool,
-    call_id: &ToolCallId,
-) -> Result<Option<ApprovalRecord>, StoreError> {
-    let id = call_id.as_str().to_owned();
-    let find = || {
-        query("SELECT record FROM placet.approvals WHERE call_id = $1 ORDER BY place DESC LIMIT 1")
-            .bind(id.clone())
-    };
-    one(&pool.rows(find).await?, rows::approval)
-}
-
-pub(super) async fn run(pool: &Pool, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
-    let key = rows::run_key(key).map_err(StoreError::Damaged)?;
-    let find = || query("SELECT record FROM placet.runs WHERE run_key = $1").bind(key.clone());
-    one(&pool.rows(find).await?, rows::run)
-}
-
-pub(super) async fn policy(pool: &Pool) -> Result<Option<PolicyState>, StoreError> {
-    let find = || query("SELECT policy_epoch, policy_digest FROM placet.ledger WHERE id = 1");
-    let rows = pool.rows(find).await?;
-    let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
-    batch::policy(row).map_err(|error| unreadable(&error))
-}
-
-pub(super) async fn restriction_version(pool: &Pool) -> Result<u64, StoreError> {
-    let find = || query("SELECT directives_rev FROM placet.ledger WHERE id = 1");
-    let rows = pool.rows(find).await?;
-    let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
-    row.try_get("directives_rev").map(number).map_err(|error| unreadable(&error))
-}
-
-pub(super) async fn content(
-    pool: &Pool,
-    tenant: &TenantId,
-    digest: Digest,
-) -> Result<Vec<u8>, StoreError> {
-    let (tenant, key) = (tenant.as_str().to_owned(), digest.as_bytes().to_vec());
-    let find = || {
-        query("SELECT bytes FROM placet.content WHERE tenant = $1 AND digest = $2")
-            .bind(tenant.clone())
-            .bind(key.clone())
-    };
-    let rows = pool.rows(find).await?;
-    let row = rows.first().ok_or(StoreError::ContentMissing(digest))?;
-    let bytes: Vec<u8> = row.try_get("bytes").map_err(|error| unreadable(&error))?;
-    if Digest::of(&bytes) == digest { Ok(bytes) } else { Err(StoreError::ContentAltered(digest)) }
 }
 
 /// The log and entry that last wrote a record.
