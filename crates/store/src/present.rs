@@ -7,7 +7,9 @@
 //! passed; if it stands before the last entry it cannot, and no age across that point is claimed.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use placet_types::clock::{Clock, Timestamp};
 use tokio::time::Instant;
@@ -57,8 +59,7 @@ impl Present {
     /// Now.
     pub(crate) fn now(&self) -> Timestamp {
         let wall = self.clock.now().as_ms();
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut anchor = self.anchor.lock();
         let passed = i64::try_from(anchor.since.elapsed().as_millis()).unwrap_or(i64::MAX);
         let monotonic = anchor.at.saturating_add(passed);
         let now = if wall >= monotonic {
@@ -75,7 +76,7 @@ impl Present {
 
     /// Notes the time of an entry.
     pub(crate) fn note(&self, at: Timestamp) {
-        let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut anchor = self.anchor.lock();
         if at.as_ms() > anchor.at {
             (anchor.at, anchor.since) = (at.as_ms(), Instant::now());
         }

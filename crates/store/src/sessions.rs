@@ -9,9 +9,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use parking_lot::Mutex;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
 use placet_types::sessions::{
@@ -87,7 +88,7 @@ impl LocalSessions {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move {
             let changed = tokio::task::spawn_blocking(move || {
-                let _changing = lock(&inner.changing);
+                let _changing = inner.changing.lock();
                 change(&inner)
             });
             let changed = changed.await.map_err(|error| SessionsUnavailable(error.to_string()))?;
@@ -106,17 +107,17 @@ impl SessionStore for LocalSessions {
     }
 
     fn find(&self, key: Digest) -> SessionAnswer<'_, Option<KeptSession>> {
-        let found = lock(&self.inner.all).get(&key).cloned();
+        let found = self.inner.all.lock().get(&key).cloned();
         Box::pin(std::future::ready(Ok(found)))
     }
 
     fn used(&self, key: Digest, at: Timestamp) -> SessionAnswer<'_, ()> {
         self.change(move |inner| {
-            let used = lock(&inner.all).get(&key).cloned();
+            let used = inner.all.lock().get(&key).cloned();
             let Some(session) = used.filter(|session| session.used_at < at) else { return Ok(()) };
             let session = KeptSession { used_at: at, ..session };
             inner.write(&session)?;
-            drop(lock(&inner.all).insert(key, session));
+            drop(inner.all.lock().insert(key, session));
             Ok(())
         })
     }
@@ -129,7 +130,7 @@ impl SessionStore for LocalSessions {
 impl Inner {
     fn begin(&self, session: KeptSession, limits: SessionLimits) -> io::Result<bool> {
         let (over, count) = {
-            let all = lock(&self.all);
+            let all = self.all.lock();
             let mut over: Vec<Digest> = Vec::new();
             let mut own: Vec<(Timestamp, Digest)> = Vec::new();
             for (key, other) in &*all {
@@ -150,14 +151,14 @@ impl Inner {
             return Ok(false);
         }
         self.write(&session)?;
-        drop(lock(&self.all).insert(session.key, session));
+        drop(self.all.lock().insert(session.key, session));
         Ok(true)
     }
 
     /// Memory first: if the file cannot be deleted, this process at least has ended it, and the caller gets the error.
     fn end(&self, keys: &[Digest]) -> io::Result<()> {
         for key in keys {
-            drop(lock(&self.all).remove(key));
+            drop(self.all.lock().remove(key));
         }
         if keys.is_empty() {
             return Ok(());
@@ -207,11 +208,6 @@ fn read(path: &Path) -> Option<KeptSession> {
         used_at: file.used_at,
         sealed: STANDARD.decode(&file.sealed).ok()?,
     })
-}
-
-/// Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -50,10 +50,11 @@ pub(crate) mod tests;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 
@@ -257,7 +258,7 @@ impl EmbeddedStore {
         });
         let gone = || StoreError::Stopped("the keeper has ended".to_owned());
         {
-            let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            let keeper = self.keeper.lock();
             let keeper = keeper.as_ref().ok_or_else(gone)?;
             match keeper.commands.try_send(command) {
                 Ok(()) => {}

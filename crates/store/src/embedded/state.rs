@@ -4,9 +4,10 @@
 //! machine (`machine`). Invariant: after the first fault the only answer is that fault.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::watch;
 
 use placet_ledger::policies::PolicyState;
@@ -97,12 +98,12 @@ impl State {
 
     /// The policies that decide. They are of this process: each start activates its own.
     pub(super) fn policy(&self) -> Option<PolicyState> {
-        *self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.policy.lock()
     }
 
     /// Replaces the active policies.
     pub(super) fn set_policy(&self, policy: Option<PolicyState>) {
-        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+        *self.policy.lock() = policy;
     }
 
     /// How often what is in force has become stricter, as far as readers see.
@@ -121,14 +122,13 @@ impl State {
         if let Some(reason) = self.health.borrow().as_ref() {
             return Err(StoreError::Stopped(reason.clone()));
         }
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+        let tree = self.tree.read();
         tree.clone().ok_or_else(|| StoreError::Stopped("it was closed".to_owned()))
     }
 
     /// Takes the tree out: the store is being closed.
     pub(super) fn take_tree(&self) -> Option<Arc<Tree>> {
-        self.tree.write().unwrap_or_else(PoisonError::into_inner).take()
+        self.tree.write().take()
     }
 
     /// A fault: the store answers nothing from here on, and the process is told to end.
@@ -235,6 +235,6 @@ impl State {
     }
 
     fn runs(&self) -> MutexGuard<'_, RidingRuns> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock()
     }
 }

@@ -3,8 +3,6 @@
 //! Owns routing queries to the state and the journal. Not here: how the answers are built (`state`, `query`), the writing (`machine`).
 //! Invariant: look-ups and small contents are read on the caller's thread, lists and large contents on blocking threads.
 
-use std::sync::PoisonError;
-
 use async_trait::async_trait;
 
 use placet_ledger::approval::ApprovalRecord;
@@ -185,7 +183,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let keeper = self.keeper.lock().take();
         let Some(KeeperThread { commands, thread }) = keeper else { return Ok(()) };
         let closed = self.writer.close().await;
         drop(commands);

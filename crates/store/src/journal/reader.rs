@@ -3,7 +3,9 @@
 //! Owns: [`JournalReader`] (any thread) and [`FrameIter`]. Not here: writing, and the proof over the whole (`scan`).
 //! Invariant: a reader hands out durable entries only, each verified by its checksum, and by the chain where it reads on.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::content::{Place, content_at};
 use super::error::{Fault, JournalError};
@@ -45,13 +47,12 @@ impl Shared {
         extent.segments.push(next);
     }
 
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     pub(crate) fn extent(&self) -> RwLockReadGuard<'_, Extent> {
-        self.extent.read().unwrap_or_else(PoisonError::into_inner)
+        self.extent.read()
     }
 
     pub(crate) fn extent_mut(&self) -> RwLockWriteGuard<'_, Extent> {
-        self.extent.write().unwrap_or_else(PoisonError::into_inner)
+        self.extent.write()
     }
 }
 

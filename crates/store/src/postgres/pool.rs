@@ -3,9 +3,10 @@
 //! Owns how many there are and how long a caller waits for one. Not here: making them (`connect`). Invariants: a waiting caller is answered
 //! within the longest wait; a connection that had an error, or whose user gave up half-way, is never used again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
@@ -107,17 +108,17 @@ impl Pool {
     }
 
     fn pop(&self) -> Option<(u64, PgConnection)> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.idle.lock().pop()
     }
 
     fn put_back(&self, taken: Taken) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.push((taken.generation, taken.connection));
     }
 
     /// Closes idle connections; no more are given out.
     pub(super) fn close(&self) {
         self.slots.close();
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.idle.lock().clear();
     }
 }

@@ -3,9 +3,10 @@
 //! Owns nothing that lasts. Invariants: after the first fault nothing is answered any more but that fault; the time is the
 //! database's, as the [`Present`] believes it: never before an entry that this node knows of, and never back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -33,13 +34,13 @@ struct DatabaseClock(Mutex<(Instant, i64)>);
 
 impl DatabaseClock {
     fn set(&self, now_ms: i64) {
-        *lock(&self.0) = (Instant::now(), now_ms);
+        *self.0.lock() = (Instant::now(), now_ms);
     }
 }
 
 impl Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        let (taken, ms) = *lock(&self.0);
+        let (taken, ms) = *self.0.lock();
         let passed = i64::try_from(taken.elapsed().as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_ms(ms.saturating_add(passed))
     }
@@ -136,16 +137,16 @@ impl State {
 
     /// Nothing is taken any more; answers whether this is the first to say so.
     pub(super) fn close(&self) -> bool {
-        lock(&self.closed).replace(Instant::now()).is_none()
+        self.closed.lock().replace(Instant::now()).is_none()
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        lock(&self.closed).is_some()
+        self.closed.lock().is_some()
     }
 
     /// How long ago the store was closed.
     pub(super) fn closed_for(&self) -> Duration {
-        lock(&self.closed).map_or(Duration::ZERO, |since| since.elapsed())
+        self.closed.lock().map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// The database's time now, in this process never before what it was.
@@ -169,33 +170,28 @@ impl State {
     }
 
     pub(super) fn head(&self) -> Head {
-        *lock(&self.head)
+        *self.head.lock()
     }
 
     pub(super) fn set_head(&self, head: Head) {
-        *lock(&self.head) = head;
+        *self.head.lock() = head;
     }
 
     /// The lease was renewed by a request that was sent at `sent`: it holds from then on, since the database counts from later.
     pub(super) fn renewed(&self, sent: Instant, lease: Duration) {
-        let mut until = lock(&self.lease_until);
+        let mut until = self.lease_until.lock();
         *until = (*until).max(sent + lease);
     }
 
     /// What this node has seen of the others' leases.
     pub(super) fn sightings(&self) -> MutexGuard<'_, Sightings> {
-        lock(&self.sightings)
+        self.sightings.lock()
     }
 
     /// How long no other node may take this one's work over.
     pub(super) fn lease_left(&self) -> Duration {
-        lock(&self.lease_until).saturating_duration_since(Instant::now())
+        self.lease_until.lock().saturating_duration_since(Instant::now())
     }
-}
-
-// Nothing can panic while a lock is held, so a poisoned lock still guards sound values.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
