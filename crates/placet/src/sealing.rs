@@ -226,10 +226,10 @@ pub(crate) async fn at_stop(notary: &Notary) {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::Arc};
+    use std::fs;
 
-    use placet_ledger::proof::{TreeHead, empty_root, note::NoteName};
-    use placet_store::seal::{LogHead, SealKey, Sealer};
+    use placet_ledger::proof::{TreeHead, checkpoint::Checkpoint, empty_root, note::NoteName};
+    use placet_store::seal::{SealKey, sign_checkpoint};
     use placet_types::clock::Timestamp;
 
     use super::verify_kept;
@@ -239,10 +239,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let name = || NoteName::new("placet.example").unwrap();
         let key = |seed: u8| SealKey::from_seed(name(), &[seed; 32]);
-        let mut sealer = Sealer::new(Arc::new(key(7)), name(), None).unwrap();
-        let head = LogHead { head: TreeHead { size: 1, root: empty_root() }, chain: [1; 32] };
-        let note = sealer.seal(&head, 1, Timestamp::from_ms(0), |_, _| Err("none".to_owned()));
-        fs::write(folder.path().join("journal.note"), note.unwrap().to_string()).unwrap();
+        let head = TreeHead { size: 1, root: empty_root() };
+        let at = Timestamp::from_ms(0);
+        let checkpoint = Checkpoint { origin: name(), head, chain: [1; 32], epoch: 1, at };
+        let note = sign_checkpoint(&key(7), &checkpoint).unwrap();
+        fs::write(folder.path().join("journal.note"), note.to_string()).unwrap();
         verify_kept(&key(7), folder.path()).unwrap();
         let refused = verify_kept(&key(8), folder.path()).unwrap_err().to_string();
         assert!(refused.contains("journal.note"), "{refused}");

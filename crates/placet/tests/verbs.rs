@@ -80,12 +80,12 @@ mod ledger {
     use placet_ledger::{
         audit::{AuditEvent, AuditKind},
         log::LogEntry,
-        proof::{Frontier, note::NoteName},
+        proof::{Frontier, checkpoint::Checkpoint, note::NoteName},
         store::{Admission, Changes, Durability, Store as _},
     };
     use placet_store::{
         embedded::{EmbeddedConfig, EmbeddedStore},
-        seal::{LogHead, SealKey, Sealer, entry_hash, export_header, export_line},
+        seal::{SealKey, entry_hash, export_header, export_line, sign_checkpoint},
     };
     use placet_testkit::clock::TestClock;
     use placet_types::clock::Timestamp;
@@ -134,9 +134,9 @@ mod ledger {
         fs::create_dir_all(ledger.join("imported")).unwrap();
         fs::write(ledger.join("imported/epoch-2.jsonl"), log).unwrap();
         let key = SealKey::open_or_create(&ledger.join("seal.key"), &name("placet")).unwrap();
-        let mut sealer = Sealer::new(Arc::new(key), origin, None).unwrap();
-        let head = LogHead { head: tree.head(), chain: entry.hash };
-        let note = sealer.seal(&head, 2, AT, |_, _| panic!("nothing to join")).unwrap();
+        let chain = entry.hash;
+        let checkpoint = Checkpoint { origin, head: tree.head(), chain, epoch: 2, at: AT };
+        let note = sign_checkpoint(&key, &checkpoint).unwrap();
         fs::create_dir_all(ledger.join("sealed")).unwrap();
         fs::write(ledger.join("sealed/epoch-2.note"), note.to_string()).unwrap();
     }

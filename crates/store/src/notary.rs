@@ -3,16 +3,20 @@
 //! Owns which checkpoint of each log was signed last; a log that does not extend it is not signed, for it was changed or is an old copy.
 //! Not here: how a proof is made (`embedded`, `postgres`) and what a signature looks like (`seal`).
 //!
-//! Invariants: a checkpoint is kept before anybody gets it, and before the next one; a receipt is about a durable state.
+//! Invariants: two checkpoints of one log never contradict each other, across restarts too: the later one begins with the earlier; a
+//! checkpoint is kept before anybody gets it, and before the next one; a receipt is about a durable state.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
+use placet_ledger::proof::checkpoint::Checkpoint;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::receipt::{RECEIPT_VERSION, ReceiptClaims};
 use placet_ledger::proof::{self, Consistency, Inclusion, ProofError, leaf_hash};
@@ -24,9 +28,13 @@ use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
 use crate::embedded::decode_entry;
-use crate::journal::medium::{Disk, Medium};
-use crate::seal::LogHead;
-use crate::seal::{CheckpointFile, SealError, SealKey, SealPublic, Sealer, sign_receipt};
+use crate::journal::medium::{Disk, replace_file};
+use crate::seal::{
+    SealError, SealKey, SealPublic, check_after, sign_checkpoint, sign_receipt, verify_checkpoint,
+};
+
+/// How much is read of a file with a checkpoint: far more than one has.
+const FILE_BYTES_MAX: u64 = 128 << 10;
 
 /// Why the notary did not sign.
 #[derive(Debug, thiserror::Error)]
@@ -77,12 +85,12 @@ pub struct Sealed {
     pub note: String,
 }
 
-/// What was signed for one log.
+/// What was signed last for one log, and where it is kept.
 #[derive(Debug)]
 struct Book {
-    sealer: Sealer,
-    file: CheckpointFile,
-    last: Option<Sealed>,
+    origin: NoteName,
+    path: PathBuf,
+    last: Option<(Checkpoint, Sealed)>,
 }
 
 /// Signs checkpoints and receipts of one store.
@@ -91,7 +99,6 @@ pub struct Notary {
     deployment: NoteName,
     log: Arc<dyn AuditLog>,
     folder: PathBuf,
-    medium: Arc<dyn Medium>,
     books: Mutex<BTreeMap<String, Book>>,
 }
 
@@ -109,8 +116,7 @@ impl Notary {
         log: Arc<dyn AuditLog>,
         folder: impl Into<PathBuf>,
     ) -> Self {
-        let medium: Arc<dyn Medium> = Arc::new(Disk);
-        Self { key, deployment, log, folder: folder.into(), medium, books: Mutex::default() }
+        Self { key, deployment, log, folder: folder.into(), books: Mutex::default() }
     }
 
     /// The public key that verifies what is signed here.
@@ -261,41 +267,48 @@ impl Notary {
         NoteName::new(format!("{}/{log}", self.deployment)).map_err(SealError::from)
     }
 
+    /// Opens what is kept of a log: the last checkpoint that was signed.
     fn open(&self, log: &str) -> Result<Book, NotaryError> {
-        let origin = self.origin(log)?;
-        let path = self.folder.join(format!("{log}.note"));
-        let file = CheckpointFile::new(&path, Arc::clone(&self.medium));
-        let note = file.load()?;
-        let sealer = Sealer::new(Arc::clone(&self.key), origin, note.as_deref())
-            .map_err(|source| NotaryError::Kept { file: path, source })?;
-        let last = match (sealer.last(), note) {
-            (Some(last), Some(note)) => {
-                Some(Sealed { log: log.to_owned(), size: last.head.size, note })
+        let (origin, path) = (self.origin(log)?, self.folder.join(format!("{log}.note")));
+        let mut note = String::new();
+        let read =
+            File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut note));
+        let last = match read {
+            Ok(_) => {
+                let kept = verify_checkpoint(&note, self.key(), Some(&origin));
+                let kept =
+                    kept.map_err(|source| NotaryError::Kept { file: path.clone(), source })?;
+                let sealed = Sealed { log: log.to_owned(), size: kept.head.size, note };
+                Some((kept, sealed))
             }
-            _ => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(SealError::io("read the checkpoint", &path)(error).into()),
         };
-        Ok(Book { sealer, file, last })
+        Ok(Book { origin, path, last })
     }
 
     async fn sign(&self, mut book: Book, head: &TreeHead) -> Result<(Book, Sealed), NotaryError> {
-        let unchanged = book.sealer.last().is_some_and(|last| {
-            last.head.size == head.size && last.head.root == Digest::from_bytes(head.root)
-        });
-        if let Some(last) = book.last.clone().filter(|_| unchanged) {
-            return Ok((book, last));
-        }
-        let from = book.sealer.last().map(|last| last.head.size);
-        let proof = match from {
-            // A failure to reach the store says nothing about its contents.
-            Some(from) if from <= head.size => self.consistency(&head.log, from, head.size).await?,
-            _ => Consistency { from: 0, to: head.size, path: Vec::new() },
-        };
         let tree = proof::TreeHead { size: head.size, root: Digest::from_bytes(head.root) };
-        let log_head = LogHead { head: tree, chain: head.head };
-        let note = book.sealer.seal(&log_head, head.epoch, head.at, |_, _| Ok(proof))?;
-        book.file.store(&note)?;
-        let sealed = Sealed { log: head.log.clone(), size: head.size, note: note.to_string() };
-        book.last = Some(sealed.clone());
+        let (origin, chain) = (book.origin.clone(), head.head);
+        let next = Checkpoint { origin, head: tree, chain, epoch: head.epoch, at: head.at };
+        if let Some((last, sealed)) = &book.last {
+            if last.head == next.head {
+                let sealed = sealed.clone();
+                return Ok((book, sealed));
+            }
+            let from = last.head.size;
+            // A failure to reach the store says nothing about its contents.
+            let proof = match from <= head.size {
+                true => self.consistency(&head.log, from, head.size).await?,
+                false => Consistency { from, to: head.size, path: Vec::new() },
+            };
+            check_after(last, &next, &proof)?;
+        }
+        let note = sign_checkpoint(&self.key, &next)?.to_string();
+        replace_file(&Disk, &book.path, note.as_bytes())
+            .map_err(SealError::io("write the checkpoint", &book.path))?;
+        let sealed = Sealed { log: head.log.clone(), size: head.size, note };
+        book.last = Some((next, sealed.clone()));
         Ok((book, sealed))
     }
 }

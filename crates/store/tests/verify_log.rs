@@ -16,14 +16,14 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use placet_ledger::log::LogEntry;
+use placet_ledger::proof::Frontier;
+use placet_ledger::proof::checkpoint::Checkpoint;
 use placet_ledger::proof::note::NoteName;
-use placet_ledger::proof::tiles::{Appender, MemoryTiles};
-use placet_ledger::proof::{Frontier, TreeView};
 use placet_store::journal::medium::Disk;
 use placet_store::journal::{Frame, Journal, JournalConfig};
 use placet_store::seal::{
-    CheckpointFile, ExportHeader, LogHead, SealKey, Sealer, export_header, export_line,
-    verify_checkpoint, verify_whole,
+    ExportHeader, SealKey, export_header, export_line, sign_checkpoint, verify_checkpoint,
+    verify_whole,
 };
 use placet_types::clock::Timestamp;
 use tempfile::{TempDir, tempdir};
@@ -101,11 +101,10 @@ fn exported() -> Exported {
     let folder = tempdir().unwrap();
     let name = NoteName::new("placet.example").unwrap();
     let origin = NoteName::new("placet.example/journal").unwrap();
-    let key = Arc::new(SealKey::open_or_create(&folder.path().join("seal.key"), &name).unwrap());
-    let (mut appender, mut tiles) = (Appender::default(), MemoryTiles::new());
+    let key = SealKey::open_or_create(&folder.path().join("seal.key"), &name).unwrap();
+    let mut tree = Frontier::new();
     let checkpoints = [("older", 1..=OLDER), ("checkpoint", OLDER + 1..=ENTRIES)];
     let mut lines = vec![export_header(&origin).unwrap()];
-    let mut last = None;
     for (file, seqs) in checkpoints {
         let mut journal = Journal::open(journal_config(folder.path())).unwrap().journal;
         for seq in seqs {
@@ -113,24 +112,21 @@ fn exported() -> Exported {
                 format!("{{\"version\":2,\"audit\":[{{\"note\":\"Größe {seq} \\u2028\"}}]}}");
             let at_ms = 1_800_000_000_000 + i64::try_from(seq / 3).unwrap();
             let appended = journal.append_with(2, at_ms, payload.as_bytes(), &[]).unwrap().0;
-            appender.append(&appended.hash);
+            tree.append(&appended.hash, &mut |_, _| {});
             if seq % 50 == 0 {
                 journal.sync().unwrap();
             }
         }
         journal.sync().unwrap();
-        appender.take().into_iter().for_each(|part| tiles.write(part).unwrap());
-        let head = appender.frontier().head();
-        let tree = TreeView::new(&tiles, head);
-        let mut sealer = Sealer::new(Arc::clone(&key), origin.clone(), last.as_deref()).unwrap();
-        let at = Timestamp::from_ms(1_800_000_000_999);
-        let log = LogHead { head, chain: journal.head().1 };
-        let note = sealer.seal(&log, journal.epoch(), at, |from, to| {
-            tree.consistency(from, to).map_err(|error| error.to_string())
-        });
-        let note = note.unwrap();
-        CheckpointFile::new(folder.path().join(file), Arc::new(Disk)).store(&note).unwrap();
-        last = Some(note.to_string());
+        let checkpoint = Checkpoint {
+            origin: origin.clone(),
+            head: tree.head(),
+            chain: journal.head().1,
+            epoch: journal.epoch(),
+            at: Timestamp::from_ms(1_800_000_000_999),
+        };
+        let note = sign_checkpoint(&key, &checkpoint).unwrap().to_string();
+        fs::write(folder.path().join(file), note).unwrap();
         let from = u64::try_from(lines.len()).unwrap();
         let frames = journal.reader().read_from(from).map(Result::unwrap);
         lines.extend(frames.map(|frame| export_line(&entry_of(frame)).unwrap()));

@@ -46,12 +46,12 @@ type View<'t, 'e> = TreeView<'t, EdgeTiles<'e>>;
 impl AuditLog for EmbeddedStore {
     async fn heads(&self) -> Result<Vec<TreeHead>, StoreError> {
         drop(self.state.tree()?);
-        let head = self.state.merkle.head();
+        let (tree, head) = self.state.merkle.head();
         Ok(vec![TreeHead {
             log: LOG.to_owned(),
-            size: head.head.size,
-            root: *head.head.root.as_bytes(),
-            head: head.chain,
+            size: tree.size,
+            root: *tree.root.as_bytes(),
+            head,
             epoch: self.epoch(),
             at: self.now(),
         }])

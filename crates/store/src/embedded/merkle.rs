@@ -7,13 +7,12 @@
 use parking_lot::RwLock;
 
 use placet_ledger::proof::tiles::{Appender, TILE_HASHES, TileId, Tiles, hashes_at, levels};
-use placet_ledger::proof::{Frontier, TreeView, ViewError, leaf_hash, node_hash};
+use placet_ledger::proof::{Frontier, TreeHead, TreeView, ViewError, leaf_hash, node_hash};
 use placet_types::digest::Digest;
 
 use super::edits::Edits;
 use super::keys;
 use super::tree::{Tree, TreeFault};
-use crate::seal::LogHead;
 
 /// The right edge: the hashes that are in no full tile.
 #[derive(Debug, Clone, Default)]
@@ -115,10 +114,10 @@ impl Merkle {
         *self.edge.write() = grown;
     }
 
-    /// The head of the log in the state.
-    pub(super) fn head(&self) -> LogHead {
+    /// The tree over the entries in the state, and the hash of the last one.
+    pub(super) fn head(&self) -> (TreeHead, [u8; 32]) {
         let edge = self.edge.read();
-        LogHead { head: edge.frontier.head(), chain: edge.last }
+        (edge.frontier.head(), edge.last)
     }
 
     /// Calls a function with the current tree.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use placet_ledger::audit::Subject;
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
 use placet_ledger::proof::TreeView;
+use placet_ledger::proof::checkpoint::Checkpoint;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::tiles::{Appender, MemoryTiles};
 use placet_ledger::record::{Class, EffectRecord, EffectState};
@@ -18,7 +19,7 @@ use tempfile::tempdir;
 
 use super::{Notary, NotaryError};
 use crate::embedded::encode_entry;
-use crate::seal::{SealError, SealKey, verify_checkpoint, verify_receipt};
+use crate::seal::{SealError, SealKey, sign_checkpoint, verify_checkpoint, verify_receipt};
 use crate::testing::{attempt, claim_of, moved, puts, succeeded};
 
 const AT: Timestamp = Timestamp::from_ms(1_800_000_000_000);
@@ -164,6 +165,36 @@ async fn an_empty_log_beside_a_signed_checkpoint_has_forgotten() {
     let NotaryError::Seal(SealError::NotAfter { from: 1, to: 0, .. }) = refused else {
         panic!("{refused}");
     };
+}
+
+#[tokio::test]
+async fn a_kept_checkpoint_is_continued_and_one_that_is_not_its_own_is_refused() {
+    let folder = tempdir().unwrap();
+    let log = Arc::new(Growing::default());
+    let mut notes = Vec::new();
+    for size in 1..=9 {
+        log.grow();
+        let sealed = notary(&log, folder.path()).seal().await.unwrap().remove(0);
+        assert_eq!(sealed.size, size);
+        let again = notary(&log, folder.path()).seal().await.unwrap().remove(0);
+        assert_eq!(again, sealed, "what is unchanged is not signed again");
+        notes.push(sealed.note);
+    }
+    let (file, own) = (folder.path().join("one.note"), notes.last().unwrap());
+    let name = || NoteName::new("placet.example").unwrap();
+    let checkpoint = verify_checkpoint(own, notary(&log, folder.path()).key(), None).unwrap();
+    let of_another = sign_checkpoint(&SealKey::from_seed(name(), &[8; 32]), &checkpoint).unwrap();
+    let elsewhere = Checkpoint { origin: name(), ..checkpoint };
+    let about_another = sign_checkpoint(&SealKey::from_seed(name(), &[7; 32]), &elsewhere).unwrap();
+    let changed = own.replacen("\n9\n", "\n8\n", 1);
+    for kept in [String::new(), changed, of_another.to_string(), about_another.to_string()] {
+        std::fs::write(&file, &kept).unwrap();
+        let refused = notary(&log, folder.path()).seal().await;
+        assert!(matches!(refused, Err(NotaryError::Kept { .. })), "{kept}: {refused:?}");
+    }
+    // An older one of its own is no contradiction.
+    std::fs::write(&file, &notes[3]).unwrap();
+    assert_eq!(notary(&log, folder.path()).seal().await.unwrap()[0].size, 9);
 }
 
 /// The entry that made a record what it is.

@@ -88,7 +88,7 @@ pub enum SealError {
 
 impl SealError {
     /// Puts an operating-system error in words; for `map_err`.
-    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source: Arc::new(source) }
     }

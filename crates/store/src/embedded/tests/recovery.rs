@@ -219,7 +219,7 @@ fn the_tree_grows_over_three_levels_of_tiles() {
         let leaves: Vec<_> = (Merkle::first_leaf(size)..=size).map(hash).collect();
         let opened = Merkle::open(&tree, &leaves).unwrap();
         for merkle in [&merkle, &opened] {
-            assert_eq!(merkle.head().head.root, expected.root(), "{size}");
+            assert_eq!(merkle.head().0.root, expected.root(), "{size}");
             for seq in [1, size / 2 + 1, size] {
                 merkle.view(&tree, |view| view.inclusion(seq, size)).unwrap();
                 merkle.view(&tree, |view| view.consistency(seq, size)).unwrap();

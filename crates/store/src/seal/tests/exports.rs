@@ -38,9 +38,9 @@ fn a_whole_log_verifies_and_shows_what_stood_at_every_size() {
         let log = Log::of(size);
         let whole = verify(&log.export()).unwrap();
         assert_eq!((whole.origin, whole.entries), (origin(), size));
-        assert_eq!(whole.head, log.head().chain);
+        assert_eq!(whole.head, log.statement().chain);
         for (size, seen) in whole.seen {
-            let then = Log::of(size).head();
+            let then = Log::of(size).statement();
             assert_eq!(seen, (then.head.root, then.chain));
         }
     }
@@ -118,7 +118,7 @@ fn a_log_made_again_from_a_changed_entry_on_has_another_root_from_there_on() {
         }));
         let seen = verify(&forged.export()).unwrap().seen;
         for size in 1..=20 {
-            let then = Log::of(size).head();
+            let then = Log::of(size).statement();
             assert_eq!(seen[&size] == (then.head.root, then.chain), size < changed);
         }
     }

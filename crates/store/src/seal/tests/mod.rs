@@ -10,13 +10,13 @@ mod receipts;
 use std::sync::Arc;
 
 use placet_ledger::log::LogEntry;
+use placet_ledger::proof::checkpoint::Checkpoint;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::tiles::{Appender, MemoryTiles};
 use placet_ledger::proof::{Frontier, TreeView};
 use placet_types::clock::Timestamp;
 
-use super::{SealKey, Sealer, entry_hash, export_header, export_line};
-use crate::seal::LogHead;
+use super::{SealKey, entry_hash, export_header, export_line, sign_checkpoint};
 
 const AT: Timestamp = Timestamp::from_ms(1_800_000_000_000);
 
@@ -88,20 +88,15 @@ impl Log {
         TreeView::new(&self.tiles, self.frontier().head())
     }
 
-    fn head(&self) -> LogHead {
-        let chain = self.entries.last().map_or([0; 32], |last| last.hash);
-        LogHead { head: self.frontier().head(), chain }
+    fn statement(&self) -> Checkpoint {
+        let (chain, epoch) =
+            self.entries.last().map_or(([0; 32], 0), |last| (last.hash, last.epoch));
+        Checkpoint { origin: origin(), head: self.frontier().head(), chain, epoch, at: AT }
     }
 
-    fn epoch(&self) -> u64 {
-        self.entries.last().map_or(0, |last| last.epoch)
-    }
-
-    /// What a sealer that has sealed nothing yet says of it.
+    /// The signed form of it.
     fn checkpoint(&self) -> String {
-        let mut sealer = Sealer::new(key(), origin(), None).unwrap();
-        let sealed = sealer.seal(&self.head(), self.epoch(), AT, |_, _| panic!("nothing to join"));
-        sealed.unwrap().to_string()
+        sign_checkpoint(&key(), &self.statement()).unwrap().to_string()
     }
 
     /// The lines of its export.
