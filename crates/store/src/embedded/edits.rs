@@ -198,28 +198,29 @@ fn only(key: Vec<u8>) -> Listed {
 
 /// The lists that contain an effect record, with its tenant.
 fn effect_lists(record: &EffectRecord) -> impl Iterator<Item = Listed> {
-    let (code, id) = (keys::effect_code(&record.state), record.record_id.digest());
+    let (state, id) = (record.state.name(), record.record_id.digest());
     let tenant = || record.scope.tenant.as_str().as_bytes().to_vec();
     let place = || keys::place(record.updated_at, id.as_bytes());
-    let settled = keys::is_settled_code(code).then(|| (keys::settled_at(code, &place()), tenant()));
-    let state = (keys::effect_state_at(code, Some(&record.record_id)), tenant());
+    let settled = keys::is_for_retention(&record.state)
+        .then(|| (keys::settled_at(state, &place()), tenant()));
+    let state = (keys::effect_state_at(state, Some(&record.record_id)), tenant());
     let call = (keys::call(&record.call_id), id.as_bytes().to_vec());
     [state, call].into_iter().chain(settled)
 }
 
 /// The lists that contain an approval.
 fn approval_lists(approval: &ApprovalRecord) -> impl Iterator<Item = Listed> {
-    let (tenant, code) = (approval.chain.tenant(), keys::approval_code(&approval.state));
+    let (tenant, state) = (approval.chain.tenant(), approval.state.name());
     let place = keys::place(approval.created_at, approval.approval_id.as_str().as_bytes());
     let external = approval.external_tenants.iter();
     [
-        keys::approval_list(None, code, &place),
-        keys::approval_list(Some(tenant), code, &place),
-        keys::capability_list(tenant, &approval.capability, code, &place),
+        keys::approval_list(None, state, &place),
+        keys::approval_list(Some(tenant), state, &place),
+        keys::capability_list(tenant, &approval.capability, state, &place),
         keys::call_approval(&approval.call_id, &place),
     ]
     .into_iter()
-    .chain(external.map(move |external| keys::external_list(external, code, &place)))
+    .chain(external.map(move |external| keys::external_list(external, state, &place)))
     .map(only)
 }
 

@@ -7,14 +7,14 @@
 //! m                                          how far the state goes
 //! e record                                   an effect record
 //! c call                                     the record that a call made
-//! s state record                             the tenant; effect records by state
-//! d state moved record                       the tenant; effect records that retention looks at, oldest first
+//! s state 00 record                          the tenant; effect records by state
+//! d state 00 moved record                    the tenant; effect records that retention looks at, oldest first
 //! a approval                                 an approval
 //! q call 00 created approval                 the approvals of a call, oldest first
-//! l state created approval                   approvals by state, oldest first
-//! t tenant 00 state created approval         the same within a tenant
-//! p tenant 00 capability 00 state created approval   approvals of an operation within a tenant
-//! h tenant 00 state created approval         approvals of other tenants that ask this one
+//! l state 00 created approval                approvals by state, oldest first
+//! t tenant 00 state 00 created approval      the same within a tenant
+//! p tenant 00 capability 00 state 00 created approval   approvals of an operation within a tenant
+//! h tenant 00 state 00 created approval      approvals of other tenants that ask this one
 //! g directive                                a directive of the approval service
 //! i kind created directive                   directives by kind, oldest first
 //! j tenant 00 kind created directive         the same within a tenant
@@ -31,7 +31,6 @@
 
 use std::str::FromStr;
 
-use placet_ledger::approval::ApprovalState;
 use placet_ledger::audit::Subject;
 use placet_ledger::outbox::MessageKey;
 use placet_ledger::proof::tiles::TileId;
@@ -64,97 +63,18 @@ pub(super) const SUBJECT: u8 = b'v';
 const READ_TO: u8 = b'w';
 const MESSAGE: u8 = b'y';
 
-/// The states of an effect by name, with their code in keys. Codes never change.
-pub(super) const EFFECT_STATES: [(&str, u8); 11] = [
-    ("claimed", 0),
-    ("pending_approval", 1),
-    ("approved", 2),
-    ("dispatched", 3),
-    ("succeeded", 4),
-    ("failed_final", 5),
-    ("failed_retriable", 6),
-    ("indeterminate", 7),
-    ("denied", 8),
-    ("rearmed", 9),
-    ("tombstone", 10),
-];
+/// States that recovery looks at ([`EffectState::is_open`]).
+pub(super) const OPEN_STATES: [&str; 5] =
+    ["claimed", "pending_approval", "approved", "dispatched", "rearmed"];
 
-/// The states of an approval by name, with their code in keys. Codes never change.
-pub(super) const APPROVAL_STATES: [(&str, u8); 7] = [
-    ("pending", 0),
-    ("approved", 1),
-    ("denied", 2),
-    ("expired", 3),
-    ("void", 4),
-    ("consumed", 5),
-    ("withdrawn", 6),
-];
-
-/// States that recovery looks at ([`EffectState::is_open`]) and that become durable.
-const OPEN_STATES: [&str; 5] = ["claimed", "pending_approval", "approved", "dispatched", "rearmed"];
-
-fn code_of(table: &[(&str, u8)], name: &str) -> Option<u8> {
-    table.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
+/// The names of all states of an effect.
+pub(super) fn effect_states() -> Vec<&'static str> {
+    EffectState::NAMES.into_iter().chain(["claimed"]).collect()
 }
 
-/// The code of a state: the compiler demands one for every new state.
-pub(super) fn effect_code(state: &EffectState) -> u8 {
-    match state {
-        EffectState::Claimed { .. } => 0,
-        EffectState::PendingApproval { .. } => 1,
-        EffectState::Approved { .. } => 2,
-        EffectState::Dispatched(_) => 3,
-        EffectState::Succeeded { .. } => 4,
-        EffectState::FailedFinal { .. } => 5,
-        EffectState::FailedRetriable { .. } => 6,
-        EffectState::Indeterminate { .. } => 7,
-        EffectState::Denied { .. } => 8,
-        EffectState::Rearmed { .. } => 9,
-        EffectState::Tombstone { .. } => 10,
-    }
-}
-
-/// The same for approvals.
-pub(super) fn approval_code(state: &ApprovalState) -> u8 {
-    match state {
-        ApprovalState::Pending => 0,
-        ApprovalState::Approved => 1,
-        ApprovalState::Denied => 2,
-        ApprovalState::Expired => 3,
-        ApprovalState::Void { .. } => 4,
-        ApprovalState::Consumed { .. } => 5,
-        ApprovalState::Withdrawn { .. } => 6,
-    }
-}
-
-/// The code of an effect's state, if there is one of this name.
-pub(super) fn effect_state_code(name: &str) -> Option<u8> {
-    code_of(&EFFECT_STATES, name)
-}
-
-/// The code of an approval's state, if there is one of this name.
-pub(super) fn approval_state_code(name: &str) -> Option<u8> {
-    code_of(&APPROVAL_STATES, name)
-}
-
-/// The states that recovery looks at, with their names.
-pub(super) fn open_states() -> impl Iterator<Item = (u8, &'static str)> {
-    OPEN_STATES.iter().filter_map(|name| Some((effect_state_code(name)?, *name)))
-}
-
-/// The codes of those states.
-pub(super) fn open_codes() -> Vec<u8> {
-    open_states().map(|(code, _)| code).collect()
-}
-
-/// All codes of effect states.
-pub(super) fn effect_state_codes() -> Vec<u8> {
-    EFFECT_STATES.iter().map(|(_, code)| *code).collect()
-}
-
-/// All codes of approval states.
-pub(super) fn approval_state_codes() -> Vec<u8> {
-    APPROVAL_STATES.iter().map(|(_, code)| *code).collect()
+/// Whether retention looks at effects in this state.
+pub(super) fn is_for_retention(state: &EffectState) -> bool {
+    state.is_settled() || matches!(state, EffectState::Tombstone { .. })
 }
 
 fn key(prefix: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -174,14 +94,15 @@ pub(super) fn call(call_id: &ToolCallId) -> Vec<u8> {
 }
 
 /// The position in a state's list at a record, or before all of them.
-pub(super) fn effect_state_at(code: u8, record_id: Option<&RecordId>) -> Vec<u8> {
+pub(super) fn effect_state_at(state: &str, record_id: Option<&RecordId>) -> Vec<u8> {
     let digest = record_id.map(RecordId::digest);
-    key(EFFECT_STATE, &[&[code], digest.as_ref().map_or(&[], |digest| digest.as_bytes())])
+    let digest = digest.as_ref().map_or([].as_slice(), |digest| digest.as_bytes().as_slice());
+    key(EFFECT_STATE, &[state.as_bytes(), &[0], digest])
 }
 
 /// The position in the list for retention, at a place.
-pub(super) fn settled_at(code: u8, place: &[u8]) -> Vec<u8> {
-    key(SETTLED, &[&[code], place])
+pub(super) fn settled_at(state: &str, place: &[u8]) -> Vec<u8> {
+    key(SETTLED, &[state.as_bytes(), &[0], place])
 }
 
 /// A place in a list that is ordered by a time: the time, then an id. The empty one is before all of them.
@@ -203,11 +124,6 @@ pub(super) fn ordered(at: Timestamp) -> [u8; 8] {
 /// A time from such bytes.
 pub(super) fn from_ordered(bytes: [u8; 8]) -> Timestamp {
     Timestamp::from_ms(i64::from_be_bytes(bytes) ^ i64::MIN)
-}
-
-/// Whether retention looks at effects in this state.
-pub(super) fn is_settled_code(code: u8) -> bool {
-    matches!(code, 4 | 5 | 6 | 8 | 10)
 }
 
 /// Whether the key holds a record: its value has a checksum.
@@ -273,28 +189,33 @@ pub(super) fn approval(approval_id: &ApprovalId) -> Vec<u8> {
 }
 
 /// A key in one of the two lists of approvals, in a state, at a place.
-pub(super) fn approval_list(tenant: Option<&TenantId>, code: u8, place: &[u8]) -> Vec<u8> {
+pub(super) fn approval_list(tenant: Option<&TenantId>, state: &str, place: &[u8]) -> Vec<u8> {
+    let state = state.as_bytes();
     match tenant {
         // No tenant's name has a zero byte, so that one name is never the beginning of another's keys.
-        Some(tenant) => key(APPROVAL_TENANT, &[tenant.as_str().as_bytes(), &[0, code], place]),
-        None => key(APPROVAL_STATE, &[&[code], place]),
+        Some(tenant) => {
+            key(APPROVAL_TENANT, &[tenant.as_str().as_bytes(), &[0], state, &[0], place])
+        }
+        None => key(APPROVAL_STATE, &[state, &[0], place]),
     }
 }
 
 /// A key in the list of approvals that other tenants ask of this one, in a state, at a place.
-pub(super) fn external_list(external: &TenantId, code: u8, place: &[u8]) -> Vec<u8> {
-    key(APPROVAL_EXTERNAL, &[external.as_str().as_bytes(), &[0, code], place])
+pub(super) fn external_list(external: &TenantId, state: &str, place: &[u8]) -> Vec<u8> {
+    let external = external.as_str().as_bytes();
+    key(APPROVAL_EXTERNAL, &[external, &[0], state.as_bytes(), &[0], place])
 }
 
 /// A key in the list of approvals of an operation within a tenant, in a state, at a place.
 pub(super) fn capability_list(
     tenant: &TenantId,
     capability: &CapabilityId,
-    code: u8,
+    state: &str,
     place: &[u8],
 ) -> Vec<u8> {
     let (tenant, name) = (tenant.as_str().as_bytes(), capability.to_string());
-    key(APPROVAL_CAPABILITY, &[tenant, &[0], name.as_bytes(), &[0, code], place])
+    let state = state.as_bytes();
+    key(APPROVAL_CAPABILITY, &[tenant, &[0], name.as_bytes(), &[0], state, &[0], place])
 }
 
 /// A directive.

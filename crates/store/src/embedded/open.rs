@@ -227,8 +227,7 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     };
     let replayed = catch_up(&tree, &merkle, &journal, &config.progress)?;
     let open = count_open(&tree)?;
-    let indeterminate = keys::effect_state_code("indeterminate")
-        .map_or(Ok(0), |code| tree.count(&keys::effect_state_at(code, None)))?;
+    let indeterminate = tree.count(&keys::effect_state_at("indeterminate", None))?;
     erase(&tree, &mut journal, &base)?;
     let (frames, head) = journal.head();
     let Counts { effects, approvals, runs, .. } = tree.meta().counts;
@@ -567,8 +566,8 @@ fn erase(tree: &Tree, journal: &mut Journal, base: &Base) -> Result<(), OpenErro
 /// How many records recovery has to look at, by the name of their state.
 fn count_open(tree: &Tree) -> Result<BTreeMap<&'static str, u64>, OpenError> {
     let mut counts = BTreeMap::new();
-    for (code, name) in keys::open_states() {
-        let count = tree.count(&keys::effect_state_at(code, None))?;
+    for name in keys::OPEN_STATES {
+        let count = tree.count(&keys::effect_state_at(name, None))?;
         if count > 0 {
             counts.insert(name, count);
         }

@@ -33,16 +33,16 @@ pub(super) struct Page<T> {
 /// Effect records.
 pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
     let tree = state.tree()?;
-    let lists = |code| match query.settled_before {
-        Some(_) => keys::settled_at(code, &[]),
-        None => keys::effect_state_at(code, None),
+    let lists = |state| match query.settled_before {
+        Some(_) => keys::settled_at(state, &[]),
+        None => keys::effect_state_at(state, None),
     };
-    let all = match query.open_only || query.orphaned {
-        true => keys::open_codes,
-        false => keys::effect_state_codes,
+    let mut states = match query.open_only || query.orphaned {
+        true => keys::OPEN_STATES.to_vec(),
+        false => keys::effect_states(),
     };
-    let codes = codes(query.state.as_deref(), keys::effect_state_code, all);
-    let prefixes: Vec<Vec<u8>> = codes.into_iter().map(lists).collect();
+    states.retain(|state| query.state.as_deref().is_none_or(|wanted| wanted == *state));
+    let prefixes: Vec<Vec<u8>> = states.into_iter().map(lists).collect();
     let place = start(state, &tree, query)?;
     let page = |place: Option<&[u8]>, most| {
         page_of_effects(state, &tree, query, &lists_at(&prefixes, place), most)
@@ -91,7 +91,7 @@ fn start(state: &State, tree: &Tree, query: &EffectQuery) -> Result<Option<Vec<u
     // By age: the record says where it stood. If it has moved on or is gone since it was listed, its place is unknown; listing then begins
     // again, with the records that have not moved on.
     let record = state.record(tree, &keys::effect(after))?.filter(|record: &EffectRecord| {
-        keys::is_settled_code(keys::effect_code(&record.state))
+        keys::is_for_retention(&record.state)
             && query.state.as_deref().is_none_or(|wanted| record.state.name() == wanted)
             && record.updated_at < before
     });
@@ -170,20 +170,18 @@ pub(super) fn approvals(
 }
 
 fn approval_lists(query: &ApprovalQuery) -> Vec<Vec<u8>> {
-    let mut codes =
-        codes(query.state.as_deref(), keys::approval_state_code, keys::approval_state_codes);
-    if query.decided {
-        let pending = keys::approval_state_code(ApprovalState::Pending.name());
-        codes.retain(|code| Some(*code) != pending);
-    }
-    let list = |code| match (&query.external, &query.tenant, &query.capability) {
-        (Some(external), _, _) => keys::external_list(external, code, &[]),
-        (None, Some(tenant), Some(capability)) => {
-            keys::capability_list(tenant, capability, code, &[])
-        }
-        (None, tenant, _) => keys::approval_list(tenant.as_ref(), code, &[]),
+    let is_read = |state: &&str| {
+        query.state.as_deref().is_none_or(|wanted| wanted == *state)
+            && !(query.decided && *state == ApprovalState::Pending.name())
     };
-    codes.into_iter().map(list).collect()
+    let list = |state| match (&query.external, &query.tenant, &query.capability) {
+        (Some(external), _, _) => keys::external_list(external, state, &[]),
+        (None, Some(tenant), Some(capability)) => {
+            keys::capability_list(tenant, capability, state, &[])
+        }
+        (None, tenant, _) => keys::approval_list(tenant.as_ref(), state, &[]),
+    };
+    ApprovalState::NAMES.into_iter().filter(is_read).map(list).collect()
 }
 
 /// The latest approval of a call.
@@ -236,15 +234,6 @@ pub(super) fn page_of_ids<I: FromStr>(
     };
     tree.merge(lists, order, &mut visit).map_err(|fault| state.fail_tree(&fault))?;
     Ok(page)
-}
-
-/// The lists to read: that of one state, all, or (for an unknown state) none.
-fn codes(
-    state: Option<&str>,
-    one: impl Fn(&str) -> Option<u8>,
-    all: impl Fn() -> Vec<u8>,
-) -> Vec<u8> {
-    state.map_or_else(all, |name| one(name).into_iter().collect())
 }
 
 /// The record whose digest these bytes are.

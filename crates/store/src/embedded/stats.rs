@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use placet_ledger::approval::ApprovalState;
+
 use super::EmbeddedConfig;
 use super::identity::check_finished;
 use super::keys;
@@ -41,10 +43,10 @@ pub fn stats(config: &EmbeddedConfig) -> Result<StoreStats, OpenError> {
 }
 
 fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFault> {
-    let by_state = |states: &[(&str, u8)], list: &dyn Fn(u8) -> Vec<u8>| {
+    let by_state = |states: &[&str], list: &dyn Fn(&str) -> Vec<u8>| {
         let mut found = BTreeMap::new();
-        for (name, code) in states {
-            let many = tree.count(&list(*code))?;
+        for name in states {
+            let many = tree.count(&list(name))?;
             if many > 0 {
                 found.insert((*name).to_owned(), many);
             }
@@ -54,8 +56,8 @@ fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFa
     let meta = tree.meta();
     Ok(StoreStats {
         entries: meta.applied_seq,
-        records: by_state(&keys::EFFECT_STATES, &|code| keys::effect_state_at(code, None))?,
-        approvals: by_state(&keys::APPROVAL_STATES, &|code| keys::approval_list(None, code, &[]))?,
+        records: by_state(&keys::effect_states(), &|state| keys::effect_state_at(state, None))?,
+        approvals: by_state(&ApprovalState::NAMES, &|state| keys::approval_list(None, state, &[]))?,
         directives: meta.counts.directives,
         runs: meta.counts.runs,
         contents: tree.count(&[keys::CONTENT])?,

@@ -189,22 +189,16 @@ fn a_value_is_read_only_as_it_was_written() {
 }
 
 #[test]
-fn the_codes_of_states_are_those_of_their_names() {
+fn the_states_that_recovery_lists_are_the_open_ones() {
     let record = claim_of("acme", "key", 1);
     let asked = approval(&record, "apr_1", NOW_MS);
     let sent = moved(&record, EffectState::Dispatched(attempt(&record, 1, Class::Opaque)));
-    for record in [&record, &pending(&record, &asked), &approved(&record, &asked), &sent] {
-        let name = record.state.name();
-        assert_eq!(keys::effect_state_code(name), Some(keys::effect_code(&record.state)));
-        let is_open = keys::open_codes().contains(&keys::effect_code(&record.state));
-        assert!(is_open, "{name}");
-    }
-    let done = succeeded(&sent).state;
-    assert_eq!(keys::effect_state_code(done.name()), Some(keys::effect_code(&done)));
-    assert!(!keys::open_codes().contains(&keys::effect_code(&done)));
-    let states = [ApprovalState::Pending, ApprovalState::Approved, ApprovalState::Expired];
-    for state in states {
-        assert_eq!(keys::approval_state_code(state.name()), Some(keys::approval_code(&state)));
+    let (waiting, allowed, done) =
+        (pending(&record, &asked), approved(&record, &asked), succeeded(&sent));
+    for EffectRecord { state, .. } in [&record, &waiting, &allowed, &sent, &done] {
+        let name = state.name();
+        assert_eq!(keys::OPEN_STATES.contains(&name), state.is_open(), "{name}");
+        assert!(keys::effect_states().contains(&name), "{name}");
     }
 }
 
