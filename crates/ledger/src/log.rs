@@ -6,11 +6,13 @@
 use async_trait::async_trait;
 
 use placet_types::{clock::Timestamp, ids::RecordId};
+use serde::{Deserialize, Serialize};
 
 use crate::{audit::Subject, store::StoreError};
 
-/// One entry of a log, with everything its hash covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One entry of a log, with everything its hash covers. Exports hold it as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LogEntry {
     /// Its place, from 1, without gaps.
     pub seq: u64,
@@ -23,11 +25,14 @@ pub struct LogEntry {
     /// The last entry known to be durable when this one was made.
     pub durable_seq: u64,
     /// The hash of the entry before it; zeros for the first.
+    #[serde(with = "hash_text")]
     pub prev: [u8; 32],
-    /// The entry's JSON.
-    pub payload: Vec<u8>,
     /// The hash of this entry, which the next one names and the tree has as a leaf.
+    #[serde(with = "hash_text")]
     pub hash: [u8; 32],
+    /// The entry's JSON, byte for byte.
+    #[serde(with = "payload_text")]
+    pub payload: Vec<u8>,
 }
 
 /// The head of a log.
@@ -69,4 +74,37 @@ pub trait AuditLog: Send + Sync {
     /// The proof that the tree over `from` entries is a prefix of that over `to` (RFC 9162 section 2.1.4).
     async fn consistency(&self, log: &str, from: u64, to: u64)
     -> Result<Vec<[u8; 32]>, StoreError>;
+}
+
+/// A hash as 64 lowercase hexadecimal digits.
+mod hash_text {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(hash: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&hex::encode(hash))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        let mut hash = [0; 32];
+        let decoded = hex::decode_to_slice(&text, &mut hash);
+        if decoded.is_err() || hex::encode(hash) != text {
+            return Err(de::Error::custom("a hash is written as 64 lowercase hexadecimal digits"));
+        }
+        Ok(hash)
+    }
+}
+
+/// A payload as a text, not as an object: its very bytes are hashed.
+mod payload_text {
+    use serde::{Deserialize as _, Deserializer, Serializer, ser};
+
+    pub(super) fn serialize<S: Serializer>(payload: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        let text = std::str::from_utf8(payload);
+        to.serialize_str(text.map_err(|_bytes| ser::Error::custom("its payload is not text"))?)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        String::deserialize(from).map(String::into_bytes)
+    }
 }

@@ -23,6 +23,7 @@ use std::io;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
+use placet_ledger::log::LogEntry;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
@@ -32,8 +33,6 @@ use serde::{Deserialize, Serialize};
 
 pub use read::read_export;
 pub use write::ExportWriter;
-
-use crate::seal::ExportLine;
 
 /// The form of an export that this build writes and reads.
 pub const EXPORT_VERSION: u16 = 1;
@@ -78,7 +77,7 @@ pub enum ExportItem {
         /// The log.
         log: String,
         /// The entry.
-        entry: Box<ExportLine>,
+        entry: Box<LogEntry>,
     },
     /// The current effect record.
     Record(Box<EffectRecord>),

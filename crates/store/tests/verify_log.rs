@@ -15,12 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use placet_ledger::log::LogEntry;
 use placet_ledger::proof::Frontier;
 use placet_ledger::proof::checkpoint::Checkpoint;
 use placet_ledger::proof::note::NoteName;
 use placet_store::journal::medium::Disk;
-use placet_store::journal::{Frame, Journal, JournalConfig};
+use placet_store::journal::{Journal, JournalConfig};
 use placet_store::seal::{
     ExportHeader, SealKey, export_header, export_line, sign_checkpoint, verify_checkpoint,
     verify_whole,
@@ -73,19 +72,6 @@ fn run(export: &Path, checkpoints: &[PathBuf], vkey: &str) -> Output {
     command.output().expect("python3 is needed for this test")
 }
 
-fn entry_of(frame: Frame) -> LogEntry {
-    LogEntry {
-        seq: frame.seq,
-        epoch: frame.epoch,
-        at_ms: frame.at_ms,
-        kind: frame.kind,
-        durable_seq: frame.durable_seq,
-        prev: frame.prev,
-        payload: frame.payload,
-        hash: frame.hash,
-    }
-}
-
 fn journal_config(folder: &Path) -> JournalConfig {
     JournalConfig {
         directory: folder.join("journal"),
@@ -129,7 +115,7 @@ fn exported() -> Exported {
         fs::write(folder.path().join(file), note).unwrap();
         let from = u64::try_from(lines.len()).unwrap();
         let frames = journal.reader().read_from(from).map(Result::unwrap);
-        lines.extend(frames.map(|frame| export_line(&entry_of(frame)).unwrap()));
+        lines.extend(frames.map(|frame| export_line(&frame.into()).unwrap()));
         journal.close().unwrap();
     }
     assert_eq!(u64::try_from(lines.len()).unwrap(), ENTRIES + 1);
@@ -246,6 +232,6 @@ fn exported_again(log: &Exported) -> Vec<String> {
     journal.sync().unwrap();
     let mut lines = vec![log.lines[0].clone()];
     let frames = journal.reader().read_from(1).map(Result::unwrap);
-    lines.extend(frames.map(|frame| export_line(&entry_of(frame)).unwrap()));
+    lines.extend(frames.map(|frame| export_line(&frame.into()).unwrap()));
     lines
 }

@@ -8,11 +8,12 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
+use placet_ledger::log::LogEntry;
 use placet_ledger::proof::note::NoteName;
 
 use super::log::LOG;
 use super::transfer::refused;
-use crate::seal::{ExportLine, verify_whole};
+use crate::seal::verify_whole;
 use crate::transfer::{ExportedLog, TransferError};
 
 /// Where the logs of another store are kept: one file each, as [`verify_whole`] reads them.
@@ -64,7 +65,7 @@ pub fn imported_logs(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// Passes the entries of a kept, verified log to `visit`.
 pub(super) fn each_kept(
     file: &Path,
-    visit: &mut dyn FnMut(ExportLine) -> Result<(), TransferError>,
+    visit: &mut dyn FnMut(LogEntry) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
     // The first line says how it was signed.
     for line in BufReader::new(File::open(file)?).lines().skip(1) {

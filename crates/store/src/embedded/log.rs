@@ -18,7 +18,7 @@ use super::merkle::EdgeTiles;
 use super::state::State;
 use super::tree::{List, Order, TreeFault};
 use super::{EmbeddedStore, keys};
-use crate::journal::{Frame, JournalError};
+use crate::journal::JournalError;
 
 /// The name of the one log.
 pub const LOG: &str = "journal";
@@ -67,7 +67,7 @@ impl AuditLog for EmbeddedStore {
         self.blocking(move |state| {
             drop(state.tree()?);
             let frames = state.journal.read_from(from).take(limit);
-            frames.map(|frame| frame.map(entry).map_err(|error| unread(&error))).collect()
+            frames.map(|frame| frame.map(LogEntry::from).map_err(|error| unread(&error))).collect()
         })
         .await
     }
@@ -166,18 +166,4 @@ fn check_log(log: &str) -> Result<(), StoreError> {
 
 fn unread(error: &JournalError) -> StoreError {
     StoreError::Damaged(error.to_string())
-}
-
-/// An entry in the form that callers get.
-pub(crate) fn entry(frame: Frame) -> LogEntry {
-    LogEntry {
-        seq: frame.seq,
-        epoch: frame.epoch,
-        at_ms: frame.at_ms,
-        kind: frame.kind,
-        durable_seq: frame.durable_seq,
-        prev: frame.prev,
-        payload: frame.payload,
-        hash: frame.hash,
-    }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use placet_ledger::log::LogEntry;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::EffectChange;
@@ -20,13 +21,13 @@ use placet_types::digest::Digest;
 use super::codec::{Entry, Stored, decode_value, encode_imported};
 use super::identity::importing;
 use super::kept::{IMPORTED, each_kept, kept_logs};
-use super::log::{LOG, entry as log_entry};
+use super::log::LOG;
 use super::open::{JOURNAL, OpenError, Opened, journal_config, open};
 use super::tree::{Tree, TreeFault};
 use super::{EmbeddedConfig, keys, read, trust};
 use crate::journal::lock::Lock;
 use crate::journal::{Base, Content, Journal, JournalError, Placed};
-use crate::seal::{ExportLine, Walk, export_header, export_line};
+use crate::seal::{Walk, export_header, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError,
     TransferSummary, read_export,
@@ -81,17 +82,16 @@ pub fn export(
                 Kept::Not => {}
             }
         }
-        let line = export_line(&log_entry(frame)).map_err(refused)?;
-        let entry: ExportLine = serde_json::from_str(&line).map_err(refused)?;
-        writer.put(&ExportItem::Entry { log: LOG.to_owned(), entry: Box::new(entry) })?;
+        let entry = Box::new(LogEntry::from(frame));
+        writer.put(&ExportItem::Entry { log: LOG.to_owned(), entry })?;
     }
     // An export of it would look complete elsewhere.
     if altered > 0 {
         return Err(TransferError::Lost { missing: 0, altered });
     }
     for kept in &others {
-        each_kept(&kept.file, &mut |line| {
-            writer.put(&ExportItem::Entry { log: kept.log.log.clone(), entry: Box::new(line) })
+        each_kept(&kept.file, &mut |entry| {
+            writer.put(&ExportItem::Entry { log: kept.log.log.clone(), entry: Box::new(entry) })
         })?;
     }
     each_record(&tree, &mut |item| writer.put(&item))?;
@@ -256,7 +256,7 @@ impl Import {
     fn take(&mut self, item: ExportItem) -> Result<(), TransferError> {
         match item {
             ExportItem::Header(header) => self.header(header),
-            ExportItem::Entry { log, entry } => self.entry(log, *entry),
+            ExportItem::Entry { log, entry } => self.entry(log, &entry),
             ExportItem::Record(record) => self.record(*record),
             ExportItem::Approval(approval) => {
                 self.imported(|entry| entry.approvals.push(*approval))
@@ -287,23 +287,21 @@ impl Import {
         Ok(())
     }
 
-    fn entry(&mut self, log: String, line: ExportLine) -> Result<(), TransferError> {
+    fn entry(&mut self, log: String, entry: &LogEntry) -> Result<(), TransferError> {
         if self.log.as_ref().is_none_or(|(current, _)| *current != log) {
             self.end_log()?;
             self.begin_log(&log)?;
         }
         let Some((_, walk)) = &mut self.log else { return Ok(()) };
-        let text = serde_json::to_string(&line).map_err(refused)?;
-        let entry: placet_ledger::log::LogEntry = line.into();
-        walk.entry(&entry).map_err(|fault| refused(format!("log `{log}`: {fault}")))?;
+        walk.entry(entry).map_err(|fault| refused(format!("log `{log}`: {fault}")))?;
         self.newest_ms = self.newest_ms.max(entry.at_ms);
         self.journal.not_before(entry.epoch);
         if let Some(kept) = &mut self.kept {
-            writeln!(kept, "{text}")?;
+            writeln!(kept, "{}", export_line(entry).map_err(refused)?)?;
             return Ok(());
         }
         let contents = self.take_contents();
-        self.journal.append_as(&entry, &contents).map_err(refused)?;
+        self.journal.append_as(entry, &contents).map_err(refused)?;
         self.sync_now_and_then()
     }
 

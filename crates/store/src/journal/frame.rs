@@ -4,6 +4,7 @@
 //! Not here: a frame's place in the chain (`scan`).
 //! Invariant: what decodes was written by `encode`, byte for byte.
 
+use placet_ledger::log::LogEntry;
 use sha2::{Digest as _, Sha256};
 
 use super::content::Placed;
@@ -43,6 +44,21 @@ pub struct Frame {
     pub hash: [u8; 32],
     /// The contents that came with it.
     pub contents: Vec<Placed>,
+}
+
+impl From<Frame> for LogEntry {
+    fn from(frame: Frame) -> Self {
+        Self {
+            seq: frame.seq,
+            epoch: frame.epoch,
+            at_ms: frame.at_ms,
+            kind: frame.kind,
+            durable_seq: frame.durable_seq,
+            prev: frame.prev,
+            hash: frame.hash,
+            payload: frame.payload,
+        }
+    }
 }
 
 /// The fields before the payload.

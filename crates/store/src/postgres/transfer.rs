@@ -25,7 +25,6 @@ use super::connect::Connector;
 use super::import::Import;
 use super::limits;
 use super::snapshot::{APPROVALS, DIRECTIVES, EFFECTS, RUNS, Snapshot, Table, of_sql};
-use crate::seal::{ExportLine, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary,
     read_export,
@@ -85,9 +84,7 @@ async fn put_log<W: Write + Send>(
         let entries = snapshot.entries(log, next, PAGE).await.map_err(refused)?;
         let Some(last) = entries.last() else { return Ok(()) };
         next = last.seq.saturating_add(1);
-        for entry in &entries {
-            let line = export_line(entry).map_err(refused)?;
-            let entry: ExportLine = serde_json::from_str(&line).map_err(refused)?;
+        for entry in entries {
             writer.put(&ExportItem::Entry { log: log.to_owned(), entry: Box::new(entry) })?;
         }
     }
@@ -229,7 +226,7 @@ impl Filling {
                     self.write().await?;
                     self.page.log = log;
                 }
-                self.page.entries.push((*entry).into());
+                self.page.entries.push(*entry);
             }
             ExportItem::Record(record) => self.page.records.push(*record),
             ExportItem::Approval(approval) => self.page.approvals.push(*approval),

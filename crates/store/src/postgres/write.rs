@@ -34,7 +34,7 @@ pub(super) fn entry_after(
 ) -> LogEntry {
     let (seq, payload) = (head.seq.saturating_add(1), piece.payload.clone());
     let (kind, prev, hash) = (piece.kind, head.hash, Head::NONE.hash);
-    let entry = LogEntry { seq, epoch, at_ms, kind, durable_seq, prev, payload, hash };
+    let entry = LogEntry { seq, epoch, at_ms, kind, durable_seq, prev, hash, payload };
     LogEntry { hash: entry_hash(&entry), ..entry }
 }
 

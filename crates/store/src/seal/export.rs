@@ -36,45 +36,6 @@ pub struct ExportHeader {
     pub peaks: Vec<Digest>,
 }
 
-/// One entry of an export.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExportLine {
-    /// Its place, from 1, without gaps.
-    pub seq: u64,
-    /// The epoch of the process that wrote it.
-    pub epoch: u64,
-    /// When, in milliseconds since 1970.
-    pub at_ms: i64,
-    /// What kind of payload it has.
-    pub kind: u8,
-    /// The last entry that was known to be durable when this one was made.
-    pub durable_seq: u64,
-    /// The hash of the entry before it; zeros for the first.
-    #[serde(with = "hash_text")]
-    pub prev: [u8; 32],
-    /// The hash of this entry.
-    #[serde(with = "hash_text")]
-    pub hash: [u8; 32],
-    /// The entry's JSON, byte for byte.
-    pub payload: String,
-}
-
-impl From<ExportLine> for LogEntry {
-    fn from(line: ExportLine) -> Self {
-        Self {
-            seq: line.seq,
-            epoch: line.epoch,
-            at_ms: line.at_ms,
-            kind: line.kind,
-            durable_seq: line.durable_seq,
-            prev: line.prev,
-            payload: line.payload.into_bytes(),
-            hash: line.hash,
-        }
-    }
-}
-
 /// The chain hash that an entry has by its fields, whatever it says itself.
 pub fn entry_hash(entry: &LogEntry) -> [u8; 32] {
     let header = Header {
@@ -95,7 +56,9 @@ pub fn entry_hash(entry: &LogEntry) -> [u8; 32] {
 /// It cannot be written.
 pub fn export_header(origin: &NoteName) -> Result<String, SealError> {
     let (origin, peaks) = (origin.clone(), Vec::new());
-    json(&ExportHeader { placet_log: EXPORT_VERSION, origin, first_seq: 1, peaks })
+    let header = ExportHeader { placet_log: EXPORT_VERSION, origin, first_seq: 1, peaks };
+    let line = serde_json::to_string(&header);
+    line.map_err(|_error| SealError::Export("it cannot be written as JSON"))
 }
 
 /// The line of an entry.
@@ -103,39 +66,6 @@ pub fn export_header(origin: &NoteName) -> Result<String, SealError> {
 /// # Errors
 /// Its payload is not text.
 pub fn export_line(entry: &LogEntry) -> Result<String, SealError> {
-    let payload = String::from_utf8(entry.payload.clone());
-    let payload = payload.map_err(|_bytes| SealError::Export("its payload is not text"))?;
-    json(&ExportLine {
-        seq: entry.seq,
-        epoch: entry.epoch,
-        at_ms: entry.at_ms,
-        kind: entry.kind,
-        durable_seq: entry.durable_seq,
-        prev: entry.prev,
-        hash: entry.hash,
-        payload,
-    })
-}
-
-fn json<T: Serialize>(value: &T) -> Result<String, SealError> {
-    serde_json::to_string(value).map_err(|_error| SealError::Export("it cannot be written as JSON"))
-}
-
-/// A hash as 64 lowercase hexadecimal digits.
-mod hash_text {
-    use serde::{Deserialize as _, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(hash: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&hex::encode(hash))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
-        let text = String::deserialize(from)?;
-        let mut hash = [0; 32];
-        let decoded = hex::decode_to_slice(&text, &mut hash);
-        if decoded.is_err() || hex::encode(hash) != text {
-            return Err(de::Error::custom("a hash is written as 64 lowercase hexadecimal digits"));
-        }
-        Ok(hash)
-    }
+    let line = serde_json::to_string(entry);
+    line.map_err(|_error| SealError::Export("its payload is not text"))
 }

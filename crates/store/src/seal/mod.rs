@@ -18,7 +18,7 @@ mod tests;
 pub(crate) use checkpoint::check_after;
 pub use checkpoint::{sign_checkpoint, verify_checkpoint};
 pub use error::SealError;
-pub use export::{ExportHeader, ExportLine, entry_hash, export_header, export_line};
+pub use export::{ExportHeader, entry_hash, export_header, export_line};
 pub use key::{SealKey, SealPublic};
 pub use receipt::{sign_receipt, verify_receipt, verify_receipt_under};
 pub(crate) use verify::Walk;

@@ -11,7 +11,7 @@ use placet_ledger::proof::Frontier;
 use placet_ledger::proof::note::NoteName;
 use placet_types::digest::Digest;
 
-use super::export::{EXPORT_VERSION, ExportHeader, ExportLine, entry_hash};
+use super::export::{EXPORT_VERSION, ExportHeader, entry_hash};
 
 /// A payload of the largest size, with each byte escaped.
 const LINE_BYTES_MAX: u64 = 8 << 20;
@@ -133,9 +133,9 @@ pub fn verify_whole(
     loop {
         let step = match lines.next() {
             Ok(None) => break,
-            Ok(Some(line)) => serde_json::from_slice::<ExportLine>(&line)
+            Ok(Some(line)) => serde_json::from_slice::<LogEntry>(&line)
                 .map_err(LogFault::Malformed)
-                .and_then(|line| walk.entry(&line.into())),
+                .and_then(|entry| walk.entry(&entry)),
             Err(fault) => Err(fault),
         };
         step.map_err(|fault| VerifyLogError { line: lines.number, fault })?;

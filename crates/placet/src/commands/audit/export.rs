@@ -13,7 +13,7 @@ use std::{
 use placet_ledger::{log::LogEntry, proof::note::NoteName};
 use placet_store::{
     embedded::LOG,
-    journal::{Frame, verify_each},
+    journal::verify_each,
     postgres::{LogVisitor, PostgresConfig, log_names, verify_logs},
     seal::{export_header, export_line},
 };
@@ -82,7 +82,7 @@ fn own(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
     let what = || format!("`{}` cannot be written", path.display());
     let mut out = Out::begin(&path, &origin).attempted(what())?;
     let written = verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| {
-        Ok(out.put(&entry(frame))?)
+        Ok(out.put(&frame.clone().into())?)
     });
     let report = written.attempted(WHAT)?;
     out.0.flush().attempted(WHAT)?;
@@ -96,19 +96,6 @@ fn own(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
     }
     output::note(format!("{} entries of the log {origin}", report.frames));
     Ok(Exit::Ok)
-}
-
-fn entry(frame: &Frame) -> LogEntry {
-    LogEntry {
-        seq: frame.seq,
-        epoch: frame.epoch,
-        at_ms: frame.at_ms,
-        kind: frame.kind,
-        durable_seq: frame.durable_seq,
-        prev: frame.prev,
-        payload: frame.payload.clone(),
-        hash: frame.hash,
-    }
 }
 
 fn no_log(log: &str, there: &[String]) -> Failure {

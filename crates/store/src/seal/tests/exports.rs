@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use placet_ledger::log::LogEntry;
 use proptest::prelude::*;
 
 use super::super::{
-    ExportHeader, ExportLine, LogFault, SealError, VerifyLogError, WholeLog, entry_hash,
-    export_line, verify_whole,
+    ExportHeader, LogFault, SealError, VerifyLogError, WholeLog, entry_hash, export_line,
+    verify_whole,
 };
 use super::{Log, origin};
 
@@ -15,20 +16,20 @@ fn verify(lines: &[String]) -> Result<WholeLog, VerifyLogError> {
     verify_whole(&mut text.as_bytes(), &(0..=40).collect::<BTreeSet<u64>>())
 }
 
-fn line_of(lines: &[String], place: usize) -> ExportLine {
+fn line_of(lines: &[String], place: usize) -> LogEntry {
     serde_json::from_str(&lines[place]).unwrap()
 }
 
 /// What a test does to an entry.
-type Change = fn(&mut ExportLine);
+type Change = fn(&mut LogEntry);
 
 /// The line with its hash made right again, as a forger would.
-fn rehashed(mut line: ExportLine) -> ExportLine {
-    line.hash = entry_hash(&line.clone().into());
+fn rehashed(mut line: LogEntry) -> LogEntry {
+    line.hash = entry_hash(&line);
     line
 }
 
-fn text(line: &ExportLine) -> String {
+fn text(line: &LogEntry) -> String {
     serde_json::to_string(line).unwrap()
 }
 
@@ -63,7 +64,8 @@ fn a_changed_entry_is_named() {
     for place in [1, 7, 20] {
         let mut lines = log.export();
         let mut line = line_of(&lines, place);
-        line.payload = line.payload.replace("nº", "no");
+        let payload = String::from_utf8(line.payload).unwrap();
+        line.payload = payload.replace("nº", "no").into_bytes();
         lines[place] = text(&line);
         let error = verify(&lines).unwrap_err();
         let line_number = place + 1;
@@ -196,7 +198,7 @@ proptest! {
             let header: ExportHeader = serde_json::from_slice(lines[0]).unwrap();
             prop_assert_eq!(serde_json::to_string(&header).unwrap(), log.export()[0].clone());
             for (line, sound) in lines[1..].iter().zip(&log.export()[1..]) {
-                let line: ExportLine = serde_json::from_slice(line).unwrap();
+                let line: LogEntry = serde_json::from_slice(line).unwrap();
                 prop_assert_eq!(&text(&line), sound);
             }
         }
