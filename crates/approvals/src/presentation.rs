@@ -5,6 +5,8 @@
 //! only what it asks to run, in whose name, why, and the progress of their own groups. Whatever an external approver is shown is in the
 //! part whose digest their decision names, or a live fact: views are made of the part, never of the approval.
 
+use serde_json::Value;
+
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
@@ -15,9 +17,10 @@ use placet_types::{
     approval::{ApproverGroup, Vote, VoteChoice},
     clock::Timestamp,
     digest::Digest,
-    envelope::proposal::{Asking, Evidence, ExternalPart, ToolProposalEnvelope},
+    envelope::proposal::{Evidence, ExternalPart, ExternalPartVersion, ToolProposalEnvelope},
     error::Refusal,
     ids::TenantId,
+    json::canonical_digest,
     principal::PrincipalChain,
 };
 
@@ -93,22 +96,38 @@ pub(crate) fn part_of(
     evidence: Option<&Evidence>,
     external: &TenantId,
 ) -> ExternalPart {
-    let asking = Asking {
-        approval_id: &approval.approval_id,
-        call_id: &approval.call_id,
-        chain: &approval.chain,
-        capability_id: &approval.capability,
+    let preview = evidence.map_or(Value::Null, |evidence| evidence.preview.clone());
+    let made = usize::try_from(approval.escalated).unwrap_or(usize::MAX);
+    let made = approval.requirement.escalations.iter().take(made);
+    let own = made.filter(|one| one.group.external_tenant() == Some(external)).count();
+    ExternalPart {
+        part_version: ExternalPartVersion::V1,
+        approval_id: approval.approval_id.clone(),
+        call_id: approval.call_id.clone(),
+        asked_by: approval.chain.tenant().clone(),
+        asked_of: external.clone(),
+        requester: approval.chain.actor.clone(),
+        capability_id: approval.capability.clone(),
+        description: evidence.map_or_else(String::new, |evidence| evidence.description.clone()),
         mode: approval.mode,
+        preview_digest: canonical_digest(&preview),
+        preview,
+        preview_masked: evidence
+            .map(|evidence| evidence.preview_masked.clone())
+            .unwrap_or_default(),
+        contract_digest: evidence.map(|evidence| evidence.contract_digest),
         bundle_digest: approval.bundle_digest,
-        requirement: &approval.requirement,
-        escalated: approval.escalated,
         edits: u32::try_from(approval.edits.len()).unwrap_or(u32::MAX),
         edited_at: approval.edits.last().map(|edit| edit.at),
+        edited_masked: evidence
+            .and_then(|evidence| evidence.edited.as_ref())
+            .map(|edited| edited.masked.clone())
+            .unwrap_or_default(),
+        requirement: approval.requirement.part_of(external),
+        escalated: u32::try_from(own).unwrap_or(u32::MAX),
         asked_at: approval.created_at,
         expires_at: approval.expires_at,
-        evidence,
-    };
-    ExternalPart::of(&asking, external)
+    }
 }
 
 /// The same, with the recorded evidence.
@@ -246,3 +265,6 @@ pub(crate) fn next_escalation(
     let escalation = approval.requirement.escalations.get(next)?;
     Some(NextEscalation { at, group: escalation.group.clone() })
 }
+
+#[cfg(test)]
+mod tests;

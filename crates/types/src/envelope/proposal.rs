@@ -17,7 +17,7 @@ use crate::{
     ids::{ApprovalId, CapabilityId, PrincipalId, TenantId, ToolCallId},
     json::{canonical_digest, is_default},
     mode::ApprovalMode,
-    principal::{Principal, PrincipalChain},
+    principal::Principal,
     taint::Taint,
 };
 
@@ -223,75 +223,7 @@ pub struct ExternalPart {
     pub expires_at: Timestamp,
 }
 
-/// The current state of an approval request, part of which an external approver is shown.
-#[derive(Debug, Clone, Copy)]
-pub struct Asking<'a> {
-    /// The approval.
-    pub approval_id: &'a ApprovalId,
-    /// The call that waits for it.
-    pub call_id: &'a ToolCallId,
-    /// Who calls, for whom.
-    pub chain: &'a PrincipalChain,
-    /// The operation.
-    pub capability_id: &'a CapabilityId,
-    /// How strong the call is.
-    pub mode: ApprovalMode,
-    /// The bundle that held the call.
-    pub bundle_digest: Digest,
-    /// Who has to agree, under the current policies.
-    pub requirement: &'a Requirement,
-    /// How many of its escalations were made.
-    pub escalated: u32,
-    /// How often the arguments were changed.
-    pub edits: u32,
-    /// When they were last changed.
-    pub edited_at: Option<Timestamp>,
-    /// When it was requested.
-    pub asked_at: Timestamp,
-    /// When it ends unanswered.
-    pub expires_at: Timestamp,
-    /// What was frozen when the call was held; `None` if retention has deleted it.
-    pub evidence: Option<&'a Evidence>,
-}
-
 impl ExternalPart {
-    /// The part of a request that people of `external` are shown.
-    pub fn of(asking: &Asking<'_>, external: &TenantId) -> Self {
-        let evidence = asking.evidence;
-        let preview = evidence.map_or(Value::Null, |evidence| evidence.preview.clone());
-        let made = usize::try_from(asking.escalated).unwrap_or(usize::MAX);
-        let made = asking.requirement.escalations.iter().take(made);
-        let own = made.filter(|one| one.group.external_tenant() == Some(external)).count();
-        Self {
-            part_version: ExternalPartVersion::V1,
-            approval_id: asking.approval_id.clone(),
-            call_id: asking.call_id.clone(),
-            asked_by: asking.chain.tenant().clone(),
-            asked_of: external.clone(),
-            requester: asking.chain.actor.clone(),
-            capability_id: asking.capability_id.clone(),
-            description: evidence.map_or_else(String::new, |evidence| evidence.description.clone()),
-            mode: asking.mode,
-            preview_digest: canonical_digest(&preview),
-            preview,
-            preview_masked: evidence
-                .map(|evidence| evidence.preview_masked.clone())
-                .unwrap_or_default(),
-            contract_digest: evidence.map(|evidence| evidence.contract_digest),
-            bundle_digest: asking.bundle_digest,
-            edits: asking.edits,
-            edited_at: asking.edited_at,
-            edited_masked: evidence
-                .and_then(|evidence| evidence.edited.as_ref())
-                .map(|edited| edited.masked.clone())
-                .unwrap_or_default(),
-            requirement: asking.requirement.part_of(external),
-            escalated: u32::try_from(own).unwrap_or(u32::MAX),
-            asked_at: asking.asked_at,
-            expires_at: asking.expires_at,
-        }
-    }
-
     /// The digest of it: what an external approver's decision names.
     pub fn digest(&self) -> Digest {
         canonical_digest(&serde_json::json!(self))
@@ -305,6 +237,3 @@ impl ExternalPart {
         (at < self.expires_at).then_some((at, &next.group))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,12 +1,21 @@
 //! What an external approver is shown: all of it is digested, and nothing of it is another's.
 
+use std::collections::BTreeSet;
+
+use placet_ledger::approval::{ApprovalRecord, Edit};
+use placet_types::{
+    approval::Requirement,
+    clock::Timestamp,
+    digest::Digest,
+    envelope::proposal::{Evidence, ExternalPart},
+    json::canonical_digest,
+    mode::ApprovalMode,
+    principal::PrincipalChain,
+};
 use serde_json::{Value, json};
 
-use super::{Asking, Evidence, ExternalPart};
-use crate::{
-    approval::Requirement, clock::Timestamp, digest::Digest, json::canonical_digest,
-    mode::ApprovalMode, principal::PrincipalChain,
-};
+use super::part_of;
+use crate::pending::tests::approval;
 
 fn requirement() -> Requirement {
     serde_json::from_value(json!({
@@ -49,39 +58,41 @@ fn evidence() -> Evidence {
 
 /// The input of the part, to be varied.
 struct Made {
-    chain: PrincipalChain,
-    requirement: Requirement,
+    approval: ApprovalRecord,
     evidence: Evidence,
-    escalated: u32,
-    edits: u32,
-    expires_ms: i64,
 }
 
 impl Made {
     fn new() -> Self {
-        let (requirement, evidence) = (requirement(), evidence());
-        Self { chain: chain(), requirement, evidence, escalated: 0, edits: 0, expires_ms: 9_000 }
+        let approval = ApprovalRecord {
+            approval_id: "apr_1".parse().unwrap(),
+            call_id: "call_1".parse().unwrap(),
+            chain: chain(),
+            capability: "bank/pay".parse().unwrap(),
+            mode: ApprovalMode::Network,
+            requirement: requirement(),
+            expires_at: Timestamp::from_ms(9_000),
+            ..approval(0)
+        };
+        Self { approval, evidence: evidence() }
+    }
+
+    fn edited(mut self) -> Self {
+        self.approval.edits.push(Edit {
+            by: "ana".parse().unwrap(),
+            reason: "less".to_owned(),
+            at: Timestamp::from_ms(50),
+            from_proposal: Digest::of(b"before"),
+            from_request: Digest::of(b"before"),
+            from_parked: Digest::of(b"before"),
+            authors: BTreeSet::new(),
+            masked: BTreeSet::new(),
+        });
+        self
     }
 
     fn part(&self) -> ExternalPart {
-        let (approval_id, call_id) = ("apr_1".parse().unwrap(), "call_1".parse().unwrap());
-        let capability_id = "bank/pay".parse().unwrap();
-        let asking = Asking {
-            approval_id: &approval_id,
-            call_id: &call_id,
-            chain: &self.chain,
-            capability_id: &capability_id,
-            mode: ApprovalMode::Network,
-            bundle_digest: Digest::of(b"bundle"),
-            requirement: &self.requirement,
-            escalated: self.escalated,
-            edits: self.edits,
-            edited_at: (self.edits > 0).then_some(Timestamp::from_ms(50)),
-            asked_at: Timestamp::from_ms(0),
-            expires_at: Timestamp::from_ms(self.expires_ms),
-            evidence: Some(&self.evidence),
-        };
-        ExternalPart::of(&asking, &"globex".parse().unwrap())
+        part_of(&self.approval, Some(&self.evidence), &"globex".parse().unwrap())
     }
 }
 
@@ -135,21 +146,21 @@ fn whatever_an_external_approver_is_shown_is_in_the_digest_that_a_decision_names
     type Change = fn(&mut Made);
     let changes: [(&str, Change); 14] = [
         ("quorum of a group", |made| {
-            made.requirement.groups.insert("globex/legal".parse().unwrap(), 3);
+            made.approval.requirement.groups.insert("globex/legal".parse().unwrap(), 3);
         }),
         ("another group", |made| {
-            made.requirement.groups.insert("globex/audit".parse().unwrap(), 1);
+            made.approval.requirement.groups.insert("globex/audit".parse().unwrap(), 1);
         }),
-        ("how many denials end it", |made| made.requirement.deny_threshold = 1),
-        ("a fresh sign-in", |made| made.requirement.fresh_auth_ms = None),
-        ("once only", |made| made.requirement.once_only = false),
-        ("how long it lives", |made| made.requirement.expires_in_ms = 8_000),
-        ("when it ends", |made| made.expires_ms = 8_000),
-        ("when the next group is asked", |made| made.requirement.escalations[1].after_ms = 2_500),
-        ("that the next group was asked", |made| made.escalated = 2),
-        ("a reason", |made| made.requirement.reasons[0].reason = "Other.".to_owned()),
+        ("how many denials end it", |made| made.approval.requirement.deny_threshold = 1),
+        ("a fresh sign-in", |made| made.approval.requirement.fresh_auth_ms = None),
+        ("once only", |made| made.approval.requirement.once_only = false),
+        ("how long it lives", |made| made.approval.requirement.expires_in_ms = 8_000),
+        ("when it ends", |made| made.approval.expires_at = Timestamp::from_ms(8_000)),
+        ("when the next group is asked", |made| made.approval.requirement.escalations[1].after_ms = 2_500),
+        ("that the next group was asked", |made| made.approval.escalated = 2),
+        ("a reason", |made| made.approval.requirement.reasons[0].reason = "Other.".to_owned()),
         ("the arguments", |made| made.evidence.preview = json!({ "amount": 6 })),
-        ("an edit of what is masked", |made| made.edits = 1),
+        ("an edit of what is masked", |made| *made = Made::new().edited()),
         ("the contract", |made| made.evidence.contract_digest = Digest::of(b"other")),
         ("what it does", |made| made.evidence.description = "Takes.".to_owned()),
     ];
@@ -161,9 +172,9 @@ fn whatever_an_external_approver_is_shown_is_in_the_digest_that_a_decision_names
     }
     // A change that is not theirs to see does not make them decide again.
     let mut made = Made::new();
-    made.requirement.groups.insert("finance".parse().unwrap(), 4);
-    made.requirement.reasons[1].reason = "Finance is sure by now.".to_owned();
-    made.escalated = 1;
+    made.approval.requirement.groups.insert("finance".parse().unwrap(), 4);
+    made.approval.requirement.reasons[1].reason = "Finance is sure by now.".to_owned();
+    made.approval.escalated = 1;
     assert_eq!(made.part().digest(), before.digest());
 }
 
@@ -175,39 +186,41 @@ fn the_next_group_of_an_external_approver_is_the_next_of_their_own() {
         part.next_escalation(part.asked_at).map(|(at, group)| (at.as_ms(), group.to_string()))
     };
     assert_eq!(next(&made), Some((2_000, "globex/chiefs".to_owned())));
-    made.escalated = 2;
+    made.approval.escalated = 2;
     assert_eq!(next(&made), Some((3_000, "globex/owners".to_owned())));
-    made.expires_ms = 3_000;
+    made.approval.expires_at = Timestamp::from_ms(3_000);
     assert_eq!(next(&made), None, "it is over by then");
-    made.escalated = 3;
+    made.approval.escalated = 3;
     assert_eq!(next(&made), None);
     // Edited at 50, and put to its approvers again at 400.
-    let made = Made { edits: 1, ..Made::new() };
-    let part = made.part();
+    let part = Made::new().edited().part();
     let (at, _) = part.next_escalation(Timestamp::from_ms(400)).unwrap();
     assert_eq!(at.as_ms(), 2_400);
 }
 
 #[test]
 fn what_retention_has_deleted_is_not_shown() {
-    let made = Made::new();
-    let (approval_id, call_id) = ("apr_1".parse().unwrap(), "call_1".parse().unwrap());
-    let asking = Asking {
-        approval_id: &approval_id,
-        call_id: &call_id,
-        chain: &made.chain,
-        capability_id: &"bank/pay".parse().unwrap(),
-        mode: ApprovalMode::Network,
-        bundle_digest: Digest::of(b"bundle"),
-        requirement: &made.requirement,
-        escalated: 0,
-        edits: 0,
-        edited_at: None,
-        asked_at: Timestamp::from_ms(0),
-        expires_at: Timestamp::from_ms(9_000),
-        evidence: None,
-    };
-    let part = ExternalPart::of(&asking, &"globex".parse().unwrap());
+    let part = part_of(&Made::new().approval, None, &"globex".parse().unwrap());
     assert_eq!((part.preview, part.contract_digest), (Value::Null, None));
     assert_eq!(part.description, "");
+}
+
+/// Decisions name this digest for as long as they are kept.
+#[test]
+fn the_form_whose_digest_decisions_name_is_fixed() {
+    let preview = json!({ "amount": 5, "pin": "[sensitive]" });
+    let mut form = json!({
+        "part_version": "placet.external-approver-part.v1", "approval_id": "apr_1", "call_id": "call_1",
+        "asked_by": "acme", "asked_of": "globex",
+        "requester": { "kind": "agent", "id": "bot", "tenant_id": "acme", "display": "The bot" },
+        "capability_id": "bank/pay", "description": "Pays.", "mode": "network",
+        "preview_digest": canonical_digest(&preview), "preview": preview,
+        "contract_digest": Digest::of(b"contract"), "bundle_digest": Digest::of(b"bundle"),
+        "requirement": requirement().part_of(&"globex".parse().unwrap()),
+        "asked_at": 0, "expires_at": 9_000
+    });
+    assert_eq!(Made::new().part().digest(), canonical_digest(&form));
+    form["edits"] = json!(1);
+    form["edited_at"] = json!(50);
+    assert_eq!(Made::new().edited().part().digest(), canonical_digest(&form));
 }
