@@ -15,10 +15,11 @@ use placet_ledger::{
     approval::ApprovalRecord,
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
-    record::{Class, EffectRecord, EffectState},
+    record::{EffectRecord, EffectState},
     store::{EffectQuery, StoreError},
 };
 use placet_telemetry::trace::{CallFields, Stage, continue_span};
+use placet_types::contract::Dedup;
 
 use crate::{
     adapters::ports::backoff,
@@ -164,7 +165,7 @@ async fn take(context: &Arc<Context>, record: EffectRecord, recourse: Recourse) 
         Recourse::Ask => asking::until_known(context, record).await,
         Recourse::GiveUp => {
             let class = record.state.attempt().map(|attempt| attempt.class);
-            let reason = if matches!(class, Some(Class::Keyed { .. })) {
+            let reason = if matches!(class, Some(Dedup::Keyed { .. })) {
                 "the target no longer remembers the key"
             } else {
                 "the process ended between sending the call and recording its outcome"

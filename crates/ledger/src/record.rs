@@ -1,6 +1,6 @@
 //! The effect record: what is kept about one key.
 //!
-//! Owns the record, its states, attempts and classes. The legal moves are in `moves`. Does not store.
+//! Owns the record, its states and attempts. The legal moves are in `moves`. Does not store.
 
 mod moves;
 mod rearm;
@@ -160,7 +160,7 @@ pub struct Attempt {
     /// By which the target can recognise the call.
     pub token: String,
     /// What is known about repeating it.
-    pub class: Class,
+    pub class: Dedup,
     /// When the attempt must have ended.
     pub deadline_at: Timestamp,
     /// When the first attempt of this arm was dispatched; bounds the use of a keyed token.
@@ -202,46 +202,6 @@ impl Attempt {
     /// The epoch that has to settle the attempt: the one that adopted it, else the one that dispatched it.
     pub fn duty(&self) -> u64 {
         self.adopted_by.unwrap_or(self.epoch)
-    }
-}
-
-/// The class of an adapter's operation, as recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Class {
-    /// Has no effect: may run again.
-    ReadOnly,
-    /// The target honours the token for a window.
-    Keyed {
-        /// In milliseconds.
-        window_ms: u64,
-    },
-    /// The target can be asked about it.
-    Queryable {
-        /// In milliseconds.
-        settle_delay_ms: u64,
-    },
-    /// Neither.
-    Opaque,
-}
-
-impl Class {
-    /// Whether a call whose outcome is unknown may be sent again with the same token.
-    pub const fn may_repeat(&self) -> bool {
-        matches!(self, Self::ReadOnly | Self::Keyed { .. })
-    }
-}
-
-impl From<&Dedup> for Class {
-    fn from(dedup: &Dedup) -> Self {
-        match dedup {
-            Dedup::ReadOnly => Self::ReadOnly,
-            Dedup::Keyed { window_ms, .. } => Self::Keyed { window_ms: *window_ms },
-            Dedup::Queryable { settle_delay_ms } => {
-                Self::Queryable { settle_delay_ms: *settle_delay_ms }
-            }
-            Dedup::Opaque => Self::Opaque,
-        }
     }
 }
 

@@ -156,7 +156,9 @@ fn whatever_an_external_approver_is_shown_is_in_the_digest_that_a_decision_names
         ("once only", |made| made.approval.requirement.once_only = false),
         ("how long it lives", |made| made.approval.requirement.expires_in_ms = 8_000),
         ("when it ends", |made| made.approval.expires_at = Timestamp::from_ms(8_000)),
-        ("when the next group is asked", |made| made.approval.requirement.escalations[1].after_ms = 2_500),
+        ("when the next group is asked", |made| {
+            made.approval.requirement.escalations[1].after_ms = 2_500
+        }),
         ("that the next group was asked", |made| made.approval.escalated = 2),
         ("a reason", |made| made.approval.requirement.reasons[0].reason = "Other.".to_owned()),
         ("the arguments", |made| made.evidence.preview = json!({ "amount": 6 })),

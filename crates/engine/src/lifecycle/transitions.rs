@@ -8,9 +8,10 @@
 use placet_adapter::outcome::{AdapterError, Outcome, Probe};
 use placet_ledger::{
     ledger::LedgerError,
-    record::{Attempt, Class, EffectState},
+    record::{Attempt, EffectState},
     store::StoreError,
 };
+use placet_types::contract::Dedup;
 
 use crate::lifecycle::codes::Prospect;
 
@@ -61,7 +62,7 @@ impl State {
 /// What is known of a call that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
-    pub(crate) class: Class,
+    pub(crate) class: Dedup,
     /// Whether its target still knows its token.
     pub(crate) in_window: bool,
     /// Whether its adapter can be asked later what became of it.
@@ -73,15 +74,15 @@ pub(crate) struct Sent {
 impl Sent {
     /// Whether the target recognises it when it is sent again.
     const fn is_recognised(self) -> bool {
-        matches!(self.class, Class::Keyed { .. }) && self.in_window
+        matches!(self.class, Dedup::Keyed { .. }) && self.in_window
     }
 
     /// What its class allows to be done while its outcome is not known (T7).
     const fn recourse(self) -> Recourse {
         match self.class {
-            Class::ReadOnly => Recourse::SendAgain,
-            Class::Keyed { .. } if self.in_window => Recourse::SendAgain,
-            Class::Keyed { .. } | Class::Queryable { .. } | Class::Opaque => self.without_sending(),
+            Dedup::ReadOnly => Recourse::SendAgain,
+            Dedup::Keyed { .. } if self.in_window => Recourse::SendAgain,
+            Dedup::Keyed { .. } | Dedup::Queryable { .. } | Dedup::Opaque => self.without_sending(),
         }
     }
 

@@ -13,12 +13,12 @@ use placet_approvals::{node::Node, service::Approvals};
 use placet_ledger::{
     audit::AuditEvent,
     ledger::{Ledger, LedgerError},
-    record::{Attempt, Class, EffectRecord},
+    record::{Attempt, EffectRecord},
     refusal::lookup_refusal,
     store::Durability,
 };
 use placet_telemetry::metrics::Metrics;
-use placet_types::error::Refusal;
+use placet_types::{contract::Dedup, error::Refusal};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -61,13 +61,13 @@ impl Outcomes {
     /// How long after its deadline "not found" means that an attempt did not happen; `None` where the adapter cannot be asked.
     pub(crate) fn settle_delay_ms(&self, record: &EffectRecord, attempt: &Attempt) -> Option<u64> {
         match attempt.class {
-            Class::Queryable { settle_delay_ms } => Some(settle_delay_ms),
-            Class::Keyed { .. } => {
+            Dedup::Queryable { settle_delay_ms } => Some(settle_delay_ms),
+            Dedup::Keyed { .. } => {
                 let (tenant, capability) = (&record.scope.tenant, &record.scope.capability);
                 let target = self.current.active().catalog.resolve(tenant, capability)?;
                 target.capability.settle_delay_ms()
             }
-            Class::ReadOnly | Class::Opaque => None,
+            Dedup::ReadOnly | Dedup::Opaque => None,
         }
     }
 

@@ -12,12 +12,12 @@ use placet_adapter::outcome::{
 use placet_ledger::{
     dispatch::Settlement,
     ledger::{Ledger, LedgerError, Outcome},
-    record::{Class, EffectRecord, Resolution},
+    record::{EffectRecord, Resolution},
     store::StoreError,
 };
 use placet_types::{
     clock::Timestamp,
-    contract::{Capability, credential::CredentialKind},
+    contract::{Capability, Dedup, credential::CredentialKind},
     envelope::result::{Cost, Mutation, ResultError, ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution, Refusal},
 };
@@ -196,7 +196,7 @@ fn spoken_for(
     let Some(record) = record else { return (outcome, result) };
     let attempt = record.state.attempt().filter(|attempt| attempt.after_unknown);
     let after_unknown = attempt.is_some();
-    let may_have_acted = attempt.is_some_and(|attempt| attempt.class != Class::ReadOnly);
+    let may_have_acted = attempt.is_some_and(|attempt| attempt.class != Dedup::ReadOnly);
     let reason = match outcome {
         Outcome::FailedRetriable(_) | Outcome::Declined(_) if after_unknown => {
             "this attempt had no effect, but an earlier one may have had"

@@ -20,7 +20,7 @@ use crate::{
     audit::AuditKind,
     dispatch::{Dispatch, DispatchGuard, Intent, Settlement, Subject},
     parked::ParkedCall,
-    record::{Attempt, Class, EffectRecord, EffectState, dispatch_token},
+    record::{Attempt, EffectRecord, EffectState, dispatch_token},
     store::{Admission, Changes, Durability, StoreError},
 };
 
@@ -32,14 +32,14 @@ impl Ledger {
     /// may not if no clock can tell how long ago the first attempt was.
     pub fn may_repeat_for_ms(&self, attempt: &Attempt) -> i64 {
         match attempt.class {
-            Class::ReadOnly => i64::MAX,
-            Class::Keyed { window_ms } => {
+            Dedup::ReadOnly => i64::MAX,
+            Dedup::Keyed { window_ms } => {
                 let window_ms = i64::try_from(window_ms).unwrap_or(i64::MAX);
                 let open_ms = window_ms.saturating_sub(WINDOW_MARGIN_MS);
                 let age_ms = self.store.age_ms(attempt.first_dispatched_at);
                 age_ms.map_or(0, |age_ms| open_ms.saturating_sub(age_ms))
             }
-            Class::Queryable { .. } | Class::Opaque => 0,
+            Dedup::Queryable { .. } | Dedup::Opaque => 0,
         }
     }
 
@@ -115,13 +115,12 @@ impl Ledger {
         }
         let now = self.store.now();
         if let EffectState::Dispatched(earlier) = &record.state
-            && matches!(earlier.class, Class::Keyed { .. })
+            && matches!(earlier.class, Dedup::Keyed { .. })
             && self.may_repeat_for_ms(earlier) <= 0
         {
             return Err(LedgerError::WrongState("dispatched too long ago to be sent again"));
         }
-        let attempt =
-            next_attempt(&permit, &intent, record, Class::from(dedup), (now, self.store.epoch()));
+        let attempt = next_attempt(&permit, &intent, record, *dedup, (now, self.store.epoch()));
         let mut changes = Changes::new(Durability::Synced, Admission::New);
         let mut moved = record
             .moved(EffectState::Dispatched(attempt.clone()), now)
@@ -209,7 +208,7 @@ fn next_attempt(
     permit: &Permit,
     intent: &Intent,
     record: &EffectRecord,
-    class: Class,
+    class: Dedup,
     moment: (Timestamp, u64),
 ) -> Attempt {
     let (now, epoch) = moment;

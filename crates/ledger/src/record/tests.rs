@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use placet_types::{
     clock::Timestamp,
+    contract::Dedup,
     digest::Digest,
     error::ErrorCode,
     ids::{
@@ -15,7 +16,7 @@ use placet_types::{
 use proptest::prelude::*;
 
 use super::{
-    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, Rearm, Resolution, dispatch_token,
+    Attempt, EffectRecord, EffectState, RECORD_VERSION, Rearm, Resolution, dispatch_token,
 };
 
 fn digest() -> Digest {
@@ -30,7 +31,7 @@ fn attempt(number: u32, token: &str) -> Attempt {
     Attempt {
         number,
         token: token.to_owned(),
-        class: Class::Opaque,
+        class: Dedup::Opaque,
         deadline_at: Timestamp::from_ms(2_000),
         first_dispatched_at: Timestamp::from_ms(1_000),
         after_unknown: false,
@@ -131,7 +132,7 @@ fn the_machine_knows_exactly_these_moves() {
 fn a_dispatched_record_is_dispatched_again_only_as_a_later_attempt_with_the_same_token() {
     let keyed = |number, token| {
         EffectState::Dispatched(Attempt {
-            class: Class::Keyed { window_ms: 1_000 },
+            class: Dedup::Keyed { window_ms: 1_000 },
             ..attempt(number, token)
         })
     };
@@ -153,10 +154,10 @@ fn a_dispatched_record_is_dispatched_again_only_as_a_later_attempt_with_the_same
 #[test]
 fn only_a_class_that_is_safe_to_repeat_is_dispatched_again_without_an_answer() {
     for (class, expected) in [
-        (Class::ReadOnly, true),
-        (Class::Keyed { window_ms: 1_000 }, true),
-        (Class::Queryable { settle_delay_ms: 1_000 }, false),
-        (Class::Opaque, false),
+        (Dedup::ReadOnly, true),
+        (Dedup::Keyed { window_ms: 1_000 }, true),
+        (Dedup::Queryable { settle_delay_ms: 1_000 }, false),
+        (Dedup::Opaque, false),
     ] {
         let dispatched =
             |number| EffectState::Dispatched(Attempt { class, ..attempt(number, "plc_a") });
@@ -167,7 +168,7 @@ fn only_a_class_that_is_safe_to_repeat_is_dispatched_again_without_an_answer() {
 #[test]
 fn a_second_attempt_cannot_claim_to_be_safer_than_the_first() {
     let first = EffectState::Dispatched(attempt(1, "plc_a"));
-    let second = EffectState::Dispatched(Attempt { class: Class::ReadOnly, ..attempt(2, "plc_a") });
+    let second = EffectState::Dispatched(Attempt { class: Dedup::ReadOnly, ..attempt(2, "plc_a") });
     assert!(!first.may_become(&second));
 }
 

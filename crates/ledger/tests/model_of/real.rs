@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use placet_ledger::record::{
-    Attempt, Class as RealClass, EffectRecord, EffectState, RECORD_VERSION, Rearm, Resolution,
-    Unknown, dispatch_token,
+    Attempt, EffectRecord, EffectState, RECORD_VERSION, Rearm, Resolution, Unknown, dispatch_token,
 };
 use placet_types::{
     clock::Timestamp,
+    contract::Dedup,
     digest::Digest,
     error::ErrorCode,
     ids::{
@@ -115,10 +115,10 @@ fn attempt(att: &Att, record_id: &RecordId, class: Class) -> Attempt {
         number: u32::from(att.number),
         token: dispatch_token(record_id, u32::from(att.arm)),
         class: match class {
-            Class::ReadOnly => RealClass::ReadOnly,
-            Class::Keyed => RealClass::Keyed { window_ms: 1_000 },
-            Class::Queryable => RealClass::Queryable { settle_delay_ms: 1_000 },
-            Class::Opaque => RealClass::Opaque,
+            Class::ReadOnly => Dedup::ReadOnly,
+            Class::Keyed => Dedup::Keyed { window_ms: 1_000 },
+            Class::Queryable => Dedup::Queryable { settle_delay_ms: 1_000 },
+            Class::Opaque => Dedup::Opaque,
         },
         deadline_at: NOW,
         first_dispatched_at: NOW,

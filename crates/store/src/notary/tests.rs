@@ -10,9 +10,10 @@ use placet_ledger::proof::TreeView;
 use placet_ledger::proof::checkpoint::Checkpoint;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::tiles::{Appender, MemoryTiles};
-use placet_ledger::record::{Class, EffectRecord, EffectState};
+use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::StoreError;
 use placet_types::clock::Timestamp;
+use placet_types::contract::Dedup;
 use placet_types::digest::Digest;
 use placet_types::ids::RecordId;
 use tempfile::tempdir;
@@ -211,7 +212,7 @@ async fn a_receipt_never_contradicts_the_entry_it_names() {
     log.grow();
     let notary = notary(&log, folder.path());
     let claimed = claim_of("acme", "key", 1);
-    let sent = moved(&claimed, EffectState::Dispatched(attempt(&claimed, 1, Class::Opaque)));
+    let sent = moved(&claimed, EffectState::Dispatched(attempt(&claimed, 1, Dedup::Opaque)));
     let done = succeeded(&sent);
     assert!(matches!(notary.receipt(&sent, None, AT).await, Err(NotaryError::NoEntry)));
     // It was read as dispatched, and has succeeded by the time its entry is looked for.

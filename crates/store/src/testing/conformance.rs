@@ -26,11 +26,12 @@ pub(crate) use runs::{
 use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
-use placet_ledger::record::{Class, EffectState};
+use placet_ledger::record::EffectState;
 use placet_ledger::store::{
     ApprovalQuery, ClaimAnswer, EffectChange, EffectQuery, Store, StoreError,
 };
 use placet_types::clock::Timestamp;
+use placet_types::contract::Dedup;
 use placet_types::digest::Digest;
 use placet_types::ids::ApprovalId;
 
@@ -127,7 +128,7 @@ pub(crate) async fn a_move_that_the_machine_does_not_know_is_refused(store: Arc<
     store.claim(claimed.clone()).await.unwrap();
     let sent = make(&*store, "sent", false).await;
     let done = make(&*store, "done", true).await;
-    let again = EffectState::Dispatched(attempt(&sent, store.epoch(), Class::Opaque));
+    let again = EffectState::Dispatched(attempt(&sent, store.epoch(), Dedup::Opaque));
     for (from, to) in [
         (&claimed, succeeded(&claimed).state),
         (&sent, again),

@@ -15,9 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState};
 use placet_ledger::audit::{AuditEvent, AuditKind, Subject};
 use placet_ledger::log::AuditLog;
-use placet_ledger::record::{
-    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
-};
+use placet_ledger::record::{Attempt, EffectRecord, EffectState, RECORD_VERSION, dispatch_token};
 use placet_ledger::reservation::Reservation;
 use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 use placet_ledger::store::{
@@ -25,6 +23,7 @@ use placet_ledger::store::{
 };
 use placet_types::approval::{Requirement, Vote, VoteChoice};
 use placet_types::clock::Timestamp;
+use placet_types::contract::Dedup;
 use placet_types::digest::Digest;
 use placet_types::ids::{
     ApprovalId, DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
@@ -83,7 +82,7 @@ pub(crate) fn claim(store: &dyn Store, key: &str) -> EffectRecord {
     claim_of("acme", key, store.epoch())
 }
 
-pub(crate) fn attempt(record: &EffectRecord, epoch: u64, class: Class) -> Attempt {
+pub(crate) fn attempt(record: &EffectRecord, epoch: u64, class: Dedup) -> Attempt {
     Attempt {
         number: record.attempts + 1,
         token: dispatch_token(&record.record_id, record.arm),
@@ -113,7 +112,7 @@ pub(crate) fn moved(record: &EffectRecord, state: EffectState) -> EffectRecord {
 }
 
 pub(crate) fn dispatched(store: &dyn Store, record: &EffectRecord) -> EffectRecord {
-    moved(record, EffectState::Dispatched(attempt(record, store.epoch(), Class::Opaque)))
+    moved(record, EffectState::Dispatched(attempt(record, store.epoch(), Dedup::Opaque)))
 }
 
 pub(crate) fn succeeded(record: &EffectRecord) -> EffectRecord {

@@ -2,11 +2,10 @@
 //!
 //! Owns what stands in them where it does not matter to the test. What happens to them is the tests'.
 
-use placet_ledger::record::{
-    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
-};
+use placet_ledger::record::{Attempt, EffectRecord, EffectState, RECORD_VERSION, dispatch_token};
 use placet_types::{
     clock::Timestamp,
+    contract::Dedup,
     digest::Digest,
     ids::{DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId, ToolCallId},
     principal::PrincipalKind,
@@ -49,7 +48,7 @@ pub(crate) fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
     Attempt {
         number: 1,
         token: dispatch_token(&record.record_id, record.arm),
-        class: Class::Opaque,
+        class: Dedup::Opaque,
         deadline_at: NOW,
         first_dispatched_at: NOW,
         after_unknown: false,

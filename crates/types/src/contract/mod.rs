@@ -9,6 +9,7 @@ use std::{
     ops::Deref,
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -103,8 +104,9 @@ impl Deref for Capability {
     }
 }
 
-/// What is known about repeating a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What is known about repeating a call, as contracts say and attempts record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Dedup {
     /// It changes nothing.
     ReadOnly,
@@ -131,6 +133,11 @@ impl Dedup {
             Self::Queryable { .. } => "queryable",
             Self::Opaque => "opaque",
         }
+    }
+
+    /// Whether a call whose outcome is unknown may be sent again with the same token.
+    pub const fn may_repeat(&self) -> bool {
+        matches!(self, Self::ReadOnly | Self::Keyed { .. })
     }
 }
 

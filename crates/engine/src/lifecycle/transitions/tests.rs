@@ -5,13 +5,13 @@ use placet_types::contract::not_executed::ErrorAnswer;
 
 use super::*;
 
-const CLASSES: [Class; 4] = [
-    Class::ReadOnly,
-    Class::Keyed { window_ms: 60_000 },
-    Class::Queryable { settle_delay_ms: 1_000 },
-    Class::Opaque,
+const CLASSES: [Dedup; 4] = [
+    Dedup::ReadOnly,
+    Dedup::Keyed { window_ms: 60_000 },
+    Dedup::Queryable { settle_delay_ms: 1_000 },
+    Dedup::Opaque,
 ];
-const KEYED: Class = Class::Keyed { window_ms: 60_000 };
+const KEYED: Dedup = Dedup::Keyed { window_ms: 60_000 };
 const BOTH: [bool; 2] = [false, true];
 
 /// Every possible [`Sent`].
@@ -79,9 +79,9 @@ fn all_answered() -> Vec<Answered> {
 
 fn may_go_out_again(sent: Sent) -> bool {
     match sent.class {
-        Class::ReadOnly => true,
-        Class::Keyed { .. } => sent.in_window,
-        Class::Queryable { .. } | Class::Opaque => false,
+        Dedup::ReadOnly => true,
+        Dedup::Keyed { .. } => sent.in_window,
+        Dedup::Queryable { .. } | Dedup::Opaque => false,
     }
 }
 
@@ -112,13 +112,13 @@ fn an_orphan_is_sent_again_asked_about_or_unknown_by_its_class() {
     let orphan = |class, in_window, can_ask| {
         step(State::Dispatched(Sent { class, in_window, can_ask, is_ours: true }), Orphaned)
     };
-    let queryable = Class::Queryable { settle_delay_ms: 1_000 };
-    assert_eq!(orphan(Class::ReadOnly, true, false), Some(Recourse::SendAgain));
+    let queryable = Dedup::Queryable { settle_delay_ms: 1_000 };
+    assert_eq!(orphan(Dedup::ReadOnly, true, false), Some(Recourse::SendAgain));
     assert_eq!(orphan(KEYED, true, true), Some(Recourse::SendAgain));
     assert_eq!(orphan(KEYED, false, true), Some(Recourse::Ask));
     assert_eq!(orphan(KEYED, false, false), Some(Recourse::GiveUp));
     assert_eq!(orphan(queryable, false, true), Some(Recourse::Ask));
-    assert_eq!(orphan(Class::Opaque, false, false), Some(Recourse::GiveUp));
+    assert_eq!(orphan(Dedup::Opaque, false, false), Some(Recourse::GiveUp));
     for state in all_states() {
         let was_sent = matches!(state, State::Dispatched(_));
         assert_eq!(step(state, Orphaned).is_some(), was_sent, "{state:?}");

@@ -89,7 +89,7 @@ async fn a_dispatch_or_a_claim_of_another_epoch_is_refused() {
     assert_eq!(store.claim(succeeded(&claimed)).await, Err(StoreError::Conflict));
     store.claim(claimed.clone()).await.unwrap();
     for epoch in [store.epoch() - 1, store.epoch() + 1] {
-        let state = EffectState::Dispatched(attempt(&claimed, epoch, Class::Opaque));
+        let state = EffectState::Dispatched(attempt(&claimed, epoch, Dedup::Opaque));
         let refused = put(&*store, &moved(&claimed, state)).await;
         assert_eq!(refused, Err(StoreError::Conflict));
     }

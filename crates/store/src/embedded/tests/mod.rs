@@ -19,10 +19,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
-use placet_ledger::record::{Class, EffectRecord, EffectState};
+use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{Admission, Changes, EffectChange, Store, StoreError};
 use placet_testkit::clock::TestClock;
 use placet_types::clock::{Clock, Timestamp};
+use placet_types::contract::Dedup;
 use placet_types::ids::{ApprovalId, IdempotencyKey, ToolCallId};
 
 use super::{EmbeddedConfig, EmbeddedStore, Entry, OpenError, RecoveryReport, decode_entry};

@@ -85,7 +85,7 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
     let mut changes = synced();
     let next = match step {
         Step::Dispatch(_) => {
-            moved(&record, EffectState::Dispatched(attempt(&record, epoch, Class::Opaque)))
+            moved(&record, EffectState::Dispatched(attempt(&record, epoch, Dedup::Opaque)))
         }
         Step::Hold(_) => {
             let id = format!("apr_{key}_{}", model.commits());

@@ -35,7 +35,7 @@ async fn a_ledger_of_many_records_starts_quickly_and_looks_up_quickly() {
     let key = |number: u32| format!("key-{number}");
     for number in 0..count {
         let claimed = claim_of("acme", &key(number), 1);
-        let sent = moved(&claimed, EffectState::Dispatched(attempt(&claimed, 1, Class::Opaque)));
+        let sent = moved(&claimed, EffectState::Dispatched(attempt(&claimed, 1, Dedup::Opaque)));
         for record in [&sent, &succeeded(&sent)] {
             let (kind, payload) = encode_entry(&mut puts(&[record])).unwrap();
             journal.append(kind, NOW_MS, &payload).unwrap();

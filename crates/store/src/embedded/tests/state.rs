@@ -192,7 +192,7 @@ fn a_value_is_read_only_as_it_was_written() {
 fn the_states_that_recovery_lists_are_the_open_ones() {
     let record = claim_of("acme", "key", 1);
     let asked = approval(&record, "apr_1", NOW_MS);
-    let sent = moved(&record, EffectState::Dispatched(attempt(&record, 1, Class::Opaque)));
+    let sent = moved(&record, EffectState::Dispatched(attempt(&record, 1, Dedup::Opaque)));
     let (waiting, allowed, done) =
         (pending(&record, &asked), approved(&record, &asked), succeeded(&sent));
     for EffectRecord { state, .. } in [&record, &waiting, &allowed, &sent, &done] {

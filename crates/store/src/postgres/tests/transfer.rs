@@ -203,7 +203,7 @@ async fn a_database_that_has_lost_what_its_records_name_is_not_exported_as_if_it
     }
     // Under way again, after an outcome that nobody knows.
     let sent = make(&*store, "again", false).await;
-    let attempt = attempt(&sent, store.epoch(), placet_ledger::record::Class::Opaque);
+    let attempt = attempt(&sent, store.epoch(), placet_types::contract::Dedup::Opaque);
     let (reason, result) = ("lost".to_owned(), Digest::of(b"of an earlier arm"));
     let again =
         EffectRecord { unknown: Some(Box::new(Unknown { attempt, reason, result })), ..sent };
