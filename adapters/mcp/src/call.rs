@@ -15,7 +15,7 @@ use placet_adapter::{
 use placet_types::{
     contract::{
         Capability, Contract,
-        repeating::{ATTEMPT_META, CALLER_KEY_META, TOKEN_META, TokenPlace},
+        repeating::{ATTEMPT_META, CALLER_KEY_META, TOKEN_META},
     },
     envelope::result::Mutation,
     text::is_hidden,
@@ -101,7 +101,7 @@ pub(crate) fn prepare(
 
 fn arguments(capability: &Capability, dispatch: &Dispatch) -> Map<String, Value> {
     let mut args = dispatch.args().clone();
-    if let TokenPlace::Argument(argument) = &capability.token {
+    if let Some(argument) = &capability.token_argument {
         args.insert(argument.clone(), Value::String(dispatch.token().to_owned()));
     }
     args
@@ -114,11 +114,7 @@ fn meta(
 ) -> RequestMetaObject {
     let mut meta = MetaObject::new();
     if capability.is_write_class() {
-        let token = Value::String(dispatch.token().to_owned());
-        if let TokenPlace::Meta(key) = &capability.token {
-            meta.insert(key.clone(), token.clone());
-        }
-        meta.insert(TOKEN_META.to_owned(), token);
+        meta.insert(TOKEN_META.to_owned(), Value::String(dispatch.token().to_owned()));
         meta.insert(ATTEMPT_META.to_owned(), Value::from(dispatch.attempt()));
         if let Some(key) = dispatch.key() {
             meta.insert(CALLER_KEY_META.to_owned(), Value::String(key.as_str().to_owned()));

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::{file::CapabilityFile, repeating::TokenPlace};
+use super::file::CapabilityFile;
 use crate::{
     argument_schema::ArgumentSchema,
     digest::Digest,
@@ -81,7 +81,7 @@ pub fn unusable_output(schema: &Value) -> Option<String> {
 /// The schemas that a capability's arguments have to pass, or why it can accept none.
 pub(super) fn arguments(
     file: &CapabilityFile,
-    token: &TokenPlace,
+    token_argument: Option<&str>,
 ) -> Result<ArgumentSchema, String> {
     if file.task_only {
         return Err("its server runs it as an MCP task only, which is not supported".to_owned());
@@ -92,10 +92,7 @@ pub(super) fn arguments(
     let reviewed =
         ArgumentSchema::compile(&file.input_schema).map_err(|error| error.to_string())?;
     let Some(live) = &file.live_input_schema else { return Ok(reviewed) };
-    let live = match token {
-        TokenPlace::Argument(argument) => without(live, argument),
-        TokenPlace::Standard | TokenPlace::Meta(_) => live.clone(),
-    };
+    let live = token_argument.map_or_else(|| live.clone(), |argument| without(live, argument));
     reviewed.and(&live).map_err(|error| format!("`live_input_schema`: {error}"))
 }
 

@@ -406,9 +406,6 @@ pub enum DedupFile {
         /// The top-level argument that carries the token. Over MCP, `_meta` always carries it too, as `dev.placet/idempotency-key`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         argument: Option<String>,
-        /// Another key of MCP `_meta` that carries the token.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        meta_key: Option<String>,
         /// As for `queryable`. Goes with `probe`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(max = 86_400_000))]
@@ -425,9 +422,6 @@ pub enum DedupFile {
         /// As for `keyed`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         argument: Option<String>,
-        /// As for `keyed`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        meta_key: Option<String>,
         /// How to query the adapter. Required for an MCP server; not allowed for a built-in adapter.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         probe: Option<Box<ProbeFile>>,

@@ -43,7 +43,6 @@ use feature::Feature;
 use file::{CapabilityFile, ContractFile, DedupFile, HttpTarget, ProbeFile, TransportFile};
 use not_executed::NotExecuted;
 use offering::ArgumentCheck;
-use repeating::TokenPlace;
 
 /// The most capabilities a contract may have.
 pub const CAPABILITIES_MAX: usize = 1_000;
@@ -85,8 +84,8 @@ pub struct Capability {
     pub mode_highest: ApprovalMode,
     /// What is known about repeating it.
     pub dedup: Dedup,
-    /// Where its dispatch token is sent, in addition to where every write carries it.
-    pub token: TokenPlace,
+    /// The top-level argument that carries its dispatch token, in addition to where every write carries it.
+    pub token_argument: Option<String>,
     /// Which error answers to a call that was sent mean that it was not executed.
     pub not_executed: NotExecuted,
     /// The short name that it may have.
@@ -244,16 +243,16 @@ impl Capability {
             // No server states another definition.
             file.pin = Some(file.definition(name).digest(&contract.adapter));
         }
-        let (dedup, token) = repeating::read(file.effect, file.dedup.as_ref())?;
+        let (dedup, token_argument) = repeating::read(file.effect, file.dedup.as_ref())?;
         let not_executed = file.not_executed.clone().unwrap_or_default();
-        let arguments = definition::arguments(&file, &token);
+        let arguments = definition::arguments(&file, token_argument.as_deref());
         offering::check(&file, arguments.as_ref().ok())?;
         Ok(Self {
             tool,
             arguments,
             mode_highest: file.mode,
             dedup,
-            token,
+            token_argument,
             not_executed,
             alias: Alias::of(&id, &file).map_err(|problem| format!("`alias`: {problem}"))?,
             checks: offering::checks_of(&file.checks)

@@ -38,35 +38,20 @@ const POINTER_BYTES_MAX: usize = 256;
 const STATES_MAX: usize = 32;
 const ARGS_BYTES_MAX: usize = 65_536;
 
-/// Where the dispatch token is sent, in addition to where every write carries it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum TokenPlace {
-    /// Nowhere else.
-    #[default]
-    Standard,
-    /// As this top-level argument.
-    Argument(String),
-    /// Under this further key of MCP `_meta`.
-    Meta(String),
-}
-
-/// Reads a capability's `dedup`, as far as it can be checked without the other capabilities.
+/// Reads a capability's `dedup`, as far as it can be checked without the other capabilities: what it says, and the argument that carries
+/// the token.
 pub(super) fn read(
     effect: Effect,
     file: Option<&DedupFile>,
-) -> Result<(Dedup, TokenPlace), String> {
-    let plain = |dedup| Ok((dedup, TokenPlace::Standard));
+) -> Result<(Dedup, Option<String>), String> {
     match (effect, file) {
-        (Effect::None, None) => plain(Dedup::ReadOnly),
+        (Effect::None, None) => Ok((Dedup::ReadOnly, None)),
         (Effect::None, Some(_)) => Err("`dedup` goes with `effect: write` only".to_owned()),
         (Effect::Write, None) => {
             Err("`effect: write` needs `dedup`; say `class: opaque` if unsure".to_owned())
         }
-        (Effect::Write, Some(DedupFile::Opaque)) => plain(Dedup::Opaque),
-        (
-            Effect::Write,
-            Some(DedupFile::Keyed { window_ms, argument, meta_key, settle_delay_ms, probe }),
-        ) => {
+        (Effect::Write, Some(DedupFile::Opaque)) => Ok((Dedup::Opaque, None)),
+        (Effect::Write, Some(DedupFile::Keyed { window_ms, argument, settle_delay_ms, probe })) => {
             ensure(
                 (WINDOW_MS_MIN..=WINDOW_MS_MAX).contains(window_ms),
                 "`dedup.window_ms` must be 1,000 to 315,360,000,000",
@@ -76,55 +61,25 @@ pub(super) fn read(
                 "`dedup.settle_delay_ms` and `dedup.probe` of a keyed tool go together",
             )?;
             check_asking(settle_delay_ms.unwrap_or_default(), probe.as_deref())?;
-            let token = place(argument.as_ref(), meta_key.as_ref())?;
-            Ok((Dedup::Keyed { window_ms: *window_ms }, token))
+            check_argument(argument.as_deref())?;
+            Ok((Dedup::Keyed { window_ms: *window_ms }, argument.clone()))
         }
-        (
-            Effect::Write,
-            Some(DedupFile::Queryable { settle_delay_ms, argument, meta_key, probe }),
-        ) => {
+        (Effect::Write, Some(DedupFile::Queryable { settle_delay_ms, argument, probe })) => {
             check_asking(*settle_delay_ms, probe.as_deref())?;
-            let token = place(argument.as_ref(), meta_key.as_ref())?;
-            Ok((Dedup::Queryable { settle_delay_ms: *settle_delay_ms }, token))
+            check_argument(argument.as_deref())?;
+            Ok((Dedup::Queryable { settle_delay_ms: *settle_delay_ms }, argument.clone()))
         }
     }
 }
 
-fn place(argument: Option<&String>, meta_key: Option<&String>) -> Result<TokenPlace, String> {
-    match (argument, meta_key) {
-        (None, None) => Ok(TokenPlace::Standard),
-        (Some(_), Some(_)) => {
-            Err("`dedup.argument` and `dedup.meta_key`: the token travels in one of them"
-                .to_owned())
-        }
-        (Some(argument), None) => {
-            check_name("dedup.argument", argument)?;
-            Ok(TokenPlace::Argument(argument.clone()))
-        }
-        (None, Some(key)) => {
-            check_name("dedup.meta_key", key)?;
-            ensure(
-                !is_reserved(key),
-                format!("`dedup.meta_key`: `{key}` belongs to the protocol or to Placet"),
-            )?;
-            Ok(TokenPlace::Meta(key.clone()))
-        }
-    }
+fn check_argument(argument: Option<&str>) -> Result<(), String> {
+    argument.map_or(Ok(()), |argument| check_name("dedup.argument", argument))
 }
 
 fn check_name(place: &str, name: &str) -> Result<(), String> {
     let usable = (1..=NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_graphic());
     ensure(usable, format!("`{place}` must be 1 to {NAME_BYTES_MAX} visible ascii characters"))
-}
-
-/// Keys of `_meta` with a fixed meaning: those that the protocol reserves, and ours.
-fn is_reserved(key: &str) -> bool {
-    const PLAIN: [&str; 4] = ["progressToken", "traceparent", "tracestate", "baggage"];
-    let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
-    let of_protocol =
-        prefix.split('.').any(|label| matches!(label, "mcp" | "modelcontextprotocol"));
-    PLAIN.contains(&key) || of_protocol || prefix == "dev.placet"
 }
 
 fn check_asking(settle_delay_ms: u64, probe: Option<&ProbeFile>) -> Result<(), String> {
@@ -174,10 +129,10 @@ pub(super) fn check(
 ) -> Result<(), String> {
     // A compiled-in adapter knows itself how to be probed. An endpoint whose tools the contract defines gets the token in the one place it
     // has, the header `Idempotency-Key` or the id of the message, and cannot be probed.
-    let has_more = capability.probe().is_some() || capability.token != TokenPlace::Standard;
+    let has_more = capability.probe().is_some() || capability.token_argument.is_some();
     ensure(
         transport.is_mcp() || !has_more,
-        "only an MCP server is asked as a contract says: leave out `probe`, `argument` and `meta_key`",
+        "only an MCP server is asked as a contract says: leave out `probe` and `argument`",
     )?;
     ensure(
         matches!(transport, TransportFile::Internal { .. })
@@ -185,7 +140,7 @@ pub(super) fn check(
             || capability.probe().is_some(),
         "`class: queryable` needs `dedup.probe`: which tool is asked, and how",
     )?;
-    if let TokenPlace::Argument(argument) = &capability.token {
+    if let Some(argument) = &capability.token_argument {
         let properties = capability.input_schema.get("properties");
         ensure(
             properties.and_then(|all| all.get(argument)).is_none(),

@@ -90,19 +90,6 @@ async fn a_keyed_tool_gets_the_token_in_its_argument_and_nothing_else_changes() 
 }
 
 #[tokio::test]
-async fn a_further_key_of_the_metadata_gets_the_token_too() {
-    let dedup = json!({"class": "keyed", "window_ms": 60_000, "meta_key": "peer.example/request"});
-    let contract = contract(python("good"), |file| make_write(file, "echo", dedup));
-    let adapter = connect(&contract).await.unwrap();
-    let answer = done(call(adapter.as_ref(), &contract, "echo", json!({"path": "p"})).await);
-    let seen = &answer.output["structured"];
-    assert_eq!(seen["meta"]["peer.example/request"], json!(TOKEN));
-    assert_eq!(seen["meta"]["dev.placet/idempotency-key"], json!(TOKEN));
-    assert_eq!(seen["args"], json!({"path": "p"}));
-    adapter.close().await;
-}
-
-#[tokio::test]
 async fn no_credential_goes_to_a_child_process() {
     let contract = contract(python("good"), |_| {});
     let adapter = connect(&contract).await.unwrap();

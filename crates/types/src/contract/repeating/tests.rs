@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Dedup, TokenPlace};
+use super::Dedup;
 use crate::{
     contract::{Capability, Contract, file::ContractFile},
     ids::CapabilityName,
@@ -64,21 +64,20 @@ fn a_queryable_tool_keeps_how_it_is_asked() {
     assert_eq!((plan.tool.as_str(), plan.argument.as_str()), ("status", "token"));
     assert_eq!((capability.settle_delay_ms(), plan.timeout_ms), (Some(2_000), 5_000));
     assert_eq!(plan.result.as_deref(), Some("/structured/result"));
-    assert_eq!(capability.token, TokenPlace::Standard);
+    assert_eq!(capability.token_argument, None);
 }
 
 #[test]
 fn a_keyed_tool_may_have_a_probe_for_the_time_after_its_window() {
     let plain = pay(&json!({"class": "keyed", "window_ms": 60_000, "argument": "request_id"}));
-    assert_eq!(plain.token, TokenPlace::Argument("request_id".to_owned()));
+    assert_eq!(plain.token_argument.as_deref(), Some("request_id"));
     assert!(plain.probe().is_none());
     let dedup = json!({
-        "class": "keyed", "window_ms": 60_000, "meta_key": "bank.example/request",
-        "settle_delay_ms": 5, "probe": probe(),
+        "class": "keyed", "window_ms": 60_000, "settle_delay_ms": 5, "probe": probe(),
     });
     let both = pay(&dedup);
     assert_eq!(both.dedup, Dedup::Keyed { window_ms: 60_000 });
-    assert_eq!(both.token, TokenPlace::Meta("bank.example/request".to_owned()));
+    assert_eq!(both.token_argument, None);
     assert_eq!(both.settle_delay_ms(), Some(5));
     for half in ["settle_delay_ms", "probe"] {
         let mut dedup = dedup.clone();
@@ -119,26 +118,12 @@ fn the_argument_of_the_token_is_nobody_elses() {
     let mut dedup = queryable();
     dedup["probe"]["args"] = json!({"token": "mine"});
     refused(&dedup, "leave out the argument");
-    let dedup = json!({"class": "keyed", "window_ms": 60_000, "argument": "a", "meta_key": "b"});
-    refused(&dedup, "in one of them");
 }
 
 #[test]
-fn reserved_and_illegible_names_are_refused() {
-    for key in [
-        "traceparent",
-        "progressToken",
-        "dev.placet/attempt",
-        "modelcontextprotocol.io/x",
-        "api.mcp.dev/x",
-        "mcp/x",
-    ] {
-        let dedup = json!({"class": "keyed", "window_ms": 60_000, "meta_key": key});
-        refused(&dedup, "belongs to the protocol or to Placet");
-    }
+fn illegible_names_are_refused() {
     for name in ["", "a b", "a\nb", "\u{202e}", &"x".repeat(129)] {
         refused(&json!({"class": "keyed", "window_ms": 60_000, "argument": name}), "visible ascii");
-        refused(&json!({"class": "keyed", "window_ms": 60_000, "meta_key": name}), "visible ascii");
     }
 }
 
