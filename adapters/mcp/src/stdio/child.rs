@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, geteuid, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -110,12 +110,6 @@ pub(super) async fn spawn(
 ) -> Result<(Pipes, ChildHandle), AdapterError> {
     let (env, secrets) = environment(launch.env, settings).await?;
     let program = program(launch.command, launch.env)?;
-    if confine::is_beyond_us(&program, launch.process, geteuid().is_root()) {
-        return Err(AdapterError::Misconfigured(format!(
-            "the command `{}` has the set-user-ID or set-group-ID bit, and Placet, which is not root, could set it no bounds: name a program that starts it",
-            printable(launch.command, 200)
-        )));
-    }
     let cwd = settings.data_dir.join(launch.cwd.unwrap_or_default());
     let mut command = Command::new(program);
     command

@@ -3,7 +3,7 @@
 //! Owns how the limits of a contract are applied to the process. Does not choose them. Invariants: a process that could not be limited is
 //! killed before it is returned; the limits hold for whatever it starts.
 
-use std::{io, num::NonZeroU64, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{io, num::NonZeroU64};
 
 use placet_types::contract::process::ProcessFile;
 use rustix::{
@@ -17,25 +17,13 @@ use tokio::{
 
 use super::sandbox::Rules;
 
-/// Whether a program starts with the rights of its owner: it then belongs to another user from its first moment, and we cannot set
-/// limits for it. The program that starts it can have them, and passes them on.
-pub(super) fn is_beyond_us(program: &Path, bounds: &ProcessFile, is_root: bool) -> bool {
-    const SET_USER_OR_GROUP_ID: u32 = 0o6000;
-    let mode = || std::fs::metadata(program).map_or(0, |file| file.permissions().mode());
-    bounds.gains_privileges && !is_root && mode() & SET_USER_OR_GROUP_ID != 0
-}
-
 /// Starts a program within its limits, and within the rules that [`Rules::of`] made of them.
 pub(super) fn spawn(
     command: &mut Command,
     bounds: &ProcessFile,
     rules: Option<Rules>,
 ) -> io::Result<Child> {
-    let mut child = if bounds.gains_privileges {
-        command.spawn()?
-    } else {
-        spawn_unprivileged(command, rules)?
-    };
+    let mut child = spawn_unprivileged(command, rules)?;
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Err(error) = pid.map_or(Ok(()), |pid| bind(pid, bounds)) {
         // An error means that it has ended already.
@@ -45,8 +33,8 @@ pub(super) fn spawn(
     Ok(child)
 }
 
-/// The attribute and the rules are per thread, and inherited by whatever the thread starts. So a thread sets them, starts the program and
-/// ends; the other threads of Placet are unaffected.
+/// `no_new_privs` and the rules are attributes of a thread, and inherited by whatever the thread starts. So a thread sets them, starts the
+/// program and ends; the other threads of Placet are unaffected.
 fn spawn_unprivileged(command: &mut Command, rules: Option<Rules>) -> io::Result<Child> {
     let runtime = Handle::current();
     std::thread::scope(|scope| {
@@ -79,37 +67,4 @@ fn bind(pid: Pid, bounds: &ProcessFile) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
-
-    use placet_types::contract::process::ProcessFile;
-
-    use super::is_beyond_us;
-
-    #[test]
-    fn only_a_program_that_is_started_as_somebody_else_is_beyond_us() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
-        fs::write(&program, "").unwrap();
-        let gains = ProcessFile { gains_privileges: true, ..ProcessFile::default() };
-        for (mode, bounds, is_root, beyond) in [
-            (0o4755, &gains, false, true),
-            (0o2755, &gains, false, true),
-            (0o4755, &gains, true, false),
-            (0o755, &gains, false, false),
-            // Without the permission it is started with our own rights.
-            (0o4755, &ProcessFile::default(), false, false),
-        ] {
-            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(
-                is_beyond_us(&program, bounds, is_root),
-                beyond,
-                "{mode:o} {bounds:?} {is_root}"
-            );
-        }
-        assert!(!is_beyond_us(&folder.path().join("none"), &gains, false));
-    }
 }

@@ -21,8 +21,7 @@ const TCP: ABI = ABI::V4;
 
 /// The limits that nothing on this machine enforces, as text for people; empty if all are enforced.
 pub(crate) fn gaps(bounds: &ProcessFile) -> Vec<&'static str> {
-    let tcp = bounds.network.is_none()
-        && (bounds.gains_privileges || strict().handle_access(AccessNet::from_all(TCP)).is_err());
+    let tcp = bounds.network.is_none() && strict().handle_access(AccessNet::from_all(TCP)).is_err();
     let files =
         bounds.files.is_some() && strict().handle_access(AccessFs::from_all(FILES)).is_err();
     let gaps = [
@@ -52,8 +51,7 @@ impl Rules {
     /// Which path cannot be opened, or what the kernel refuses.
     pub(super) fn of(bounds: &ProcessFile, data_dir: &Path) -> Result<Option<Self>, String> {
         let without_tcp = bounds.network.is_none();
-        // Only a process that can gain no privileges may be restricted.
-        if bounds.gains_privileges || (!without_tcp && bounds.files.is_none()) {
+        if !without_tcp && bounds.files.is_none() {
             return Ok(None);
         }
         let text = |error: RulesetError| format!("the kernel refuses the rules: {error}");

@@ -223,7 +223,7 @@ fn contracts(config: &Config) -> Vec<Check> {
                 entry.contract.adapter,
                 gaps.join(", ")
             );
-            let todo = "a kernel with Landlock (Linux 6.7 or later) enforces it, not with `gains_privileges`; else confine it by means of the system, and say `process: { network: unconfined }` for TCP";
+            let todo = "a kernel with Landlock (Linux 6.7 or later) enforces it; else confine it by means of the system, and say `process: { network: unconfined }` for TCP";
             checks.push(Check::warn("child process", found, todo));
         }
     }

@@ -1,4 +1,4 @@
-//! The `process` section of a child process in a contract: what it may use, and whether it may become somebody else.
+//! The `process` section of a child process in a contract: what it may use.
 //!
 //! Owns the form and its defaults. Enforces nothing: the code that starts the process does. Invariant: an absent key means the safe
 //! choice if there is one, and no limit where only the operator can know it.
@@ -13,16 +13,11 @@ const PATHS_MAX: usize = 64;
 /// The longest of them, in bytes (`PATH_MAX` of Linux).
 const PATH_BYTES_MAX: usize = 4_096;
 
-/// The limits of a child process and of everything it starts. Core dumps are never written, because they would contain the secrets of the
-/// environment.
+/// The limits of a child process and of everything it starts. It gains no privileges by set-user-ID programs or file capabilities. Core
+/// dumps are never written, because they would contain the secrets of the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessFile {
-    /// Whether the process may gain privileges by starting set-user-ID programs or programs with file capabilities, such as `sudo` or old
-    /// `ping`. Unless Placet runs as root, `command` itself must not be such a program, because Placet could not limit it; it may start
-    /// one.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub gains_privileges: bool,
     /// The maximum address space of each process, in bytes. Node and Java reserve far more than they use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes_max: Option<NonZeroU64>,
@@ -32,7 +27,7 @@ pub struct ProcessFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<ChildNetwork>,
     /// The files that the process may use, where the kernel can enforce that (Landlock; Linux 6.2 or later). Absent: those that its user
-    /// may use. Cannot be combined with `gains_privileges`.
+    /// may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<ChildFiles>,
     /// The maximum number of files and sockets that each process has open at once.
@@ -75,10 +70,6 @@ impl ProcessFile {
         let Some(files) = &self.files else {
             return Ok(());
         };
-        if self.gains_privileges {
-            let problem = "cannot be enforced on a process with `gains_privileges`: remove one";
-            return Err(("files", problem.to_owned()));
-        }
         if files.read.len().saturating_add(files.write.len()) > PATHS_MAX {
             return Err(("files", format!("names more than {PATHS_MAX} paths")));
         }
@@ -108,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_bounded_and_need_a_process_without_more_rights() {
+    fn files_are_bounded() {
         let paths = |count: usize| vec!["/usr"; count];
         for (process, place) in [
             (json!({}), None),
@@ -118,7 +109,6 @@ mod tests {
             (json!({ "files": { "read": [""] } }), Some("files.read")),
             (json!({ "files": { "write": ["a\u{0}b"] } }), Some("files.write")),
             (json!({ "files": { "write": ["a".repeat(4_097)] } }), Some("files.write")),
-            (json!({ "files": { "read": ["/usr"] }, "gains_privileges": true }), Some("files")),
         ] {
             assert_eq!(refused(process.clone()), place, "{process}");
         }
