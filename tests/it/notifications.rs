@@ -405,7 +405,7 @@ fn mail(setup: Setup, port: u16, security: &str, trusts: bool) -> Setup {
         "notifications",
         json!({ "poll_ms": 50, "channels": { "mail": { "to": {
             "type": "email", "host": "127.0.0.1", "port": port, "security": security, "user": "placet", "password": "word",
-            "from": "Placet <placet@example.com>", "to": ["leads@example.com", "gone@example.com", "Änne <anne@example.com>"],
+            "from": "Placet <placet@example.com>", "to": "Änne <anne@example.com>",
         } } }, "routes": [{ "events": ["held"], "channels": ["mail"] }] }),
     )
 }
@@ -423,16 +423,13 @@ async fn mail_goes_out_under_tls_to_a_real_server_that_is_trusted_and_to_no_othe
         assert!(ran.err.contains("certificate"), "{ran:?}");
         let setup = mail(setup, server.port, security, true);
         let ran = setup.configured(&["notifications", "test", "mail"]).await;
-        assert!(ran.ok().contains("SMTP 250, but 550 for 1 of the recipients"), "{ran:?}");
+        assert!(ran.ok().contains("SMTP 250"), "{ran:?}");
         let placet = setup.start().await;
         setup.put("CANARY.txt", "x");
         let held = setup.agent(&placet).await.call(&delete("CANARY.txt", "s1")).await.held();
         until("the mail arrives", || async { folder.join("2.eml").is_file() }).await;
         let test = fs::read_to_string(folder.join("1.eml")).unwrap();
-        assert!(
-            test.starts_with("secure=true user=placet to=leads@example.com,anne@example.com\n"),
-            "{test}"
-        );
+        assert!(test.starts_with("secure=true user=placet to=anne@example.com\n"), "{test}");
         let text_of_mail = fs::read_to_string(folder.join("2.eml")).unwrap();
         for word in [
             "secure=true",

@@ -14,8 +14,6 @@ use url::{Host, Url};
 
 use crate::{notice::NoticeKind, schedule::Quiet};
 
-/// The most recipients of one mail: the server's answers to all of them share one limit.
-const RECIPIENTS_MAX: usize = 50;
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 86_400_000;
 
@@ -221,8 +219,8 @@ pub struct EmailTarget {
     pub password: Option<String>,
     /// The sender, such as `Placet <placet@example.com>`.
     pub from: String,
-    /// The recipients, at most 50. Addresses must be ASCII; display names need not be.
-    pub to: Vec<String>,
+    /// The recipient: a mailing list, if there are several. The address must be ASCII; its display name need not be.
+    pub to: String,
     /// Whether the server may have an address in a private range.
     #[serde(default)]
     pub private_network: bool,
@@ -377,10 +375,7 @@ impl EmailTarget {
         if self.user.is_some() != self.password.is_some() {
             return wrong("to.password", "goes with `user`, and neither without the other");
         }
-        if self.to.is_empty() || self.to.len() > RECIPIENTS_MAX {
-            return wrong("to.to", format!("names 1 to {RECIPIENTS_MAX} recipients"));
-        }
-        for address in std::iter::once(&self.from).chain(&self.to) {
+        for address in [&self.from, &self.to] {
             let email = address.parse::<Mailbox>().map(|mailbox| mailbox.email.to_string());
             if !email.is_ok_and(|email| email.is_ascii()) {
                 return wrong("to", format!("has `{address}`, which is no mail address in ASCII"));

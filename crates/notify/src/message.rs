@@ -97,13 +97,11 @@ pub struct Letter {
     pub message: Message,
     /// The arguments as approvers see them.
     pub preview: Option<Preview>,
-    /// Those of several recipients who have received it, or never will.
-    pub served: BTreeSet<String>,
 }
 
 impl From<Message> for Letter {
-    /// To all recipients, without arguments.
+    /// Without arguments.
     fn from(message: Message) -> Self {
-        Self { message, preview: None, served: BTreeSet::new() }
+        Self { message, preview: None }
     }
 }

@@ -227,7 +227,7 @@ async fn deliver(
     taken: Taken,
     shows_arguments: bool,
 ) -> Result<(), Failure> {
-    let Taken { message, served, .. } = taken;
+    let Taken { message, .. } = taken;
     let preview = match &message.content {
         Content::One(told) if shows_arguments && told.scope == Scope::Full => {
             match &told.notice.about {
@@ -240,7 +240,7 @@ async fn deliver(
         }
         Content::One(_) | Content::Digest(_) | Content::Test => None,
     };
-    let letter = Letter { message, preview, served };
+    let letter = Letter { message, preview };
     sender.deliver(&channel, &letter, book.now()).await.map(|_answer| ())
 }
 

@@ -38,7 +38,6 @@ struct Job {
     sending: bool,
     /// How many of its subjects have an earlier message.
     behind: usize,
-    served: BTreeSet<String>,
 }
 
 /// A message to send now.
@@ -46,8 +45,6 @@ struct Job {
 pub(crate) struct Taken {
     pub(crate) key: u64,
     pub(crate) message: Message,
-    /// Those of several recipients who have received it, or never will.
-    pub(crate) served: BTreeSet<String>,
 }
 
 /// How an attempt failed.
@@ -59,14 +56,12 @@ pub struct Failure {
     pub retry_after_ms: Option<u64>,
     /// Whether the receiver refused it permanently: it is not retried.
     pub is_permanent: bool,
-    /// Those of several recipients who have received the message, or never will: they are left out the next time.
-    pub served: BTreeSet<String>,
 }
 
 impl Failure {
     /// A failure that may pass.
     pub fn passing(why: impl Into<String>) -> Self {
-        Self { why: why.into(), retry_after_ms: None, is_permanent: false, served: BTreeSet::new() }
+        Self { why: why.into(), retry_after_ms: None, is_permanent: false }
     }
 }
 
@@ -173,8 +168,7 @@ impl Outbox {
         if behind == 0 {
             self.ready.insert((now, key));
         }
-        let (failures, sending, served) = (0, false, BTreeSet::new());
-        let job = Job { message, due: now, born, failures, sending, behind, served };
+        let job = Job { message, due: now, born, failures: 0, sending: false, behind };
         self.jobs.insert(key, job);
     }
 
@@ -215,7 +209,7 @@ impl Outbox {
             let Some(job) = self.jobs.get_mut(&key) else { continue };
             job.sending = true;
             self.sending = self.sending.saturating_add(1);
-            taken.push(Taken { key, message: job.message.clone(), served: job.served.clone() });
+            taken.push(Taken { key, message: job.message.clone() });
         }
         taken
     }
@@ -244,7 +238,6 @@ impl Outbox {
         if failure.is_permanent || (too_old && job.failures >= TRIES_LEAST) {
             return self.remove(key).map(After::GivenUp);
         }
-        job.served.extend(failure.served);
         job.due = now.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX));
         self.ready.insert((job.due, key));
         Some(After::Again)

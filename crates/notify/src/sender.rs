@@ -3,11 +3,7 @@
 //! Owns what a delivery needs: secrets at the moment of use, the form for the channel, one request. Does not retry. Invariants: messages
 //! go only to configured hosts; no text of an answer is kept; no secret is in an error.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -183,7 +179,6 @@ impl Post {
             why: format!("the receiver answered HTTP {}", status.as_u16()),
             retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
             is_permanent: status == StatusCode::GONE,
-            served: BTreeSet::new(),
         })
     }
 }
@@ -210,16 +205,8 @@ impl MessageSender for Post {
                     None => None,
                 };
                 let text = render::mail(letter, console);
-                smtp::send(
-                    &self.egress,
-                    target,
-                    password,
-                    letter.message.id.as_str(),
-                    &text,
-                    now,
-                    &letter.served,
-                )
-                .await
+                smtp::send(&self.egress, target, password, letter.message.id.as_str(), &text, now)
+                    .await
             }
         }
     }

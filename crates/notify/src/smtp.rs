@@ -2,10 +2,9 @@
 //!
 //! Owns the start of TLS (STARTTLS) and the limit on a server's output; the conversation itself is lettre's, which never opens a
 //! socket here. Invariants: with `starttls` only the request for TLS is sent in the clear, and a server that does not offer it gets no
-//! mail; no text of the server is kept; a permanent refusal (5xx) is not retried; one refused recipient does not keep the mail from others.
+//! mail; no text of the server is kept; a permanent refusal (5xx) is not retried.
 
 use std::{
-    collections::BTreeSet,
     io,
     net::SocketAddr,
     pin::Pin,
@@ -65,13 +64,12 @@ pub(crate) async fn send(
     id: &str,
     mail: &Mail,
     now: Timestamp,
-    served: &BTreeSet<String>,
 ) -> Result<String, Failure> {
     let letter = letter(target, id, mail, now)?;
     let talk = async {
         let stream =
             open(egress, target).await.map_err(|error| Failure::passing(error.to_string()))?;
-        talk(stream, target, password, &letter, served).await
+        talk(stream, target, password, &letter).await
     };
     timeout(TALK, talk)
         .await
@@ -87,17 +85,16 @@ fn letter(target: &EmailTarget, id: &str, mail: &Mail, now: Timestamp) -> Result
     let message_id = format!("<{id}@{}>", from.email.domain());
     let seconds = u64::try_from(now.as_ms().div_euclid(1_000)).unwrap_or(0);
     let date = UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH);
-    let mut builder = Letter::builder()
+    let letter = Letter::builder()
         .from(from)
+        .to(mailbox(&target.to)?)
         .subject(mail.subject.clone())
         .message_id(Some(message_id))
         .date(date)
         .header(AutoSubmitted)
-        .header(header::ContentType::TEXT_PLAIN);
-    for to in &target.to {
-        builder = builder.to(mailbox(to)?);
-    }
-    builder.body(mail.body.clone()).map_err(|_unfit| Failure::passing("no mail can be made of it"))
+        .header(header::ContentType::TEXT_PLAIN)
+        .body(mail.body.clone());
+    letter.map_err(|_unfit| Failure::passing("no mail can be made of it"))
 }
 
 /// Suppresses automatic absence replies (RFC 3834 section 5).
@@ -123,7 +120,6 @@ async fn talk(
     target: &EmailTarget,
     password: Option<SecretString>,
     letter: &Letter,
-    served: &BTreeSet<String>,
 ) -> Result<String, Failure> {
     let name = ClientId::Domain(OWN_NAME.to_owned());
     let step =
@@ -136,60 +132,24 @@ async fn talk(
         let mechanisms = [Mechanism::Plain, Mechanism::Login];
         connection.auth(&mechanisms, &credentials).await.map_err(step("sign-in"))?;
     }
-    let given = give(&mut connection, letter, served).await;
+    let given = give(&mut connection, letter).await;
     // The mail is taken or not; how the conversation ends changes nothing.
     drop(connection.quit().await);
     given
 }
 
-/// Sends the mail to everybody not yet served: a recipient who got it does not get it again because another one did not.
-async fn give(
-    connection: &mut AsyncSmtpConnection,
-    letter: &Letter,
-    served: &BTreeSet<String>,
-) -> Result<String, Failure> {
+async fn give(connection: &mut AsyncSmtpConnection, letter: &Letter) -> Result<String, Failure> {
     let envelope = letter.envelope();
     let mail = Sender::new(envelope.from().cloned(), Vec::new());
     connection.command(mail).await.map_err(|error| refused("sender", &error))?;
-    let (mut taken, mut never) = (BTreeSet::new(), BTreeSet::new());
-    let (mut later, mut refusal) = (0_usize, None);
-    for (place, to) in envelope.to().iter().enumerate() {
-        let name = to.to_string();
-        if served.contains(&name) {
-            continue;
-        }
-        let Err(error) = connection.command(Rcpt::new(to.clone(), Vec::new())).await else {
-            taken.insert(name);
-            continue;
-        };
-        let code = error.status().map(u16::from).ok_or_else(|| refused("recipient", &error))?;
-        tracing::warn!(place, code, "a mail server refuses a recipient");
-        refusal = Some(code);
-        if error.is_permanent() {
-            never.insert(name);
-        } else {
-            later = later.saturating_add(1);
-        }
+    for to in envelope.to() {
+        let recipient = Rcpt::new(to.clone(), Vec::new());
+        connection.command(recipient).await.map_err(|error| refused("recipient", &error))?;
     }
-    if !taken.is_empty() {
-        connection.command(Data).await.map_err(|error| refused("mail", &error))?;
-        let given = connection.message(&letter.formatted()).await;
-        given.map_err(|error| refused("mail", &error))?;
-    }
-    let refusal = match refusal {
-        None => return Ok("SMTP 250".to_owned()),
-        Some(code) => format!("{code} for {} of the recipients", never.len().saturating_add(later)),
-    };
-    // Until somebody has received it, all recipients are tried again.
-    if served.is_empty() && taken.is_empty() {
-        return Err(Failure::passing(format!("the mail server answered {refusal}")));
-    }
-    if later == 0 {
-        return Ok(format!("SMTP 250, but {refusal}"));
-    }
-    let served = served.iter().cloned().chain(taken).chain(never).collect();
-    let why = format!("the mail server answered {refusal}");
-    Err(Failure { served, ..Failure::passing(why) })
+    connection.command(Data).await.map_err(|error| refused("mail", &error))?;
+    let given = connection.message(&letter.formatted()).await;
+    given.map_err(|error| refused("mail", &error))?;
+    Ok("SMTP 250".to_owned())
 }
 
 /// A failure in our words: lettre's contain the server's.

@@ -322,7 +322,7 @@ fn notifications(hook: &Url, mail: u16) -> Value {
             "hook": { "show": "preview", "to": { "type": "webhook", "url": hook.as_str(), "key": "hook", "private_network": true } },
             "mail": { "show": "preview", "to": {
                 "type": "email", "host": "127.0.0.1", "port": mail, "security": "tls", "user": "placet", "password": "word",
-                "from": "Placet <placet@example.com>", "to": ["leads@example.com"],
+                "from": "Placet <placet@example.com>", "to": "leads@example.com",
             } },
         },
         "routes": [{ "channels": ["hook", "mail"] }],

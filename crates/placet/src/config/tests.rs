@@ -220,7 +220,7 @@ fn a_value_in_the_place_of_a_secrets_name_is_not_repeated() {
         ),
         (
             "channels.ops.to.password",
-            channel("type: email, host: mail.example, from: p@mail.example, to: [a@mail.example], user: p, password: hunter2"),
+            channel("type: email, host: mail.example, from: p@mail.example, to: a@mail.example, user: p, password: hunter2"),
         ),
     ] {
         let dir = tempfile::tempdir().unwrap();
