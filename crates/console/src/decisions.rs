@@ -43,13 +43,11 @@ pub(super) async fn list(
     let text = |name| query.get(name).filter(|text| text.len() <= FILTER_BYTES_MAX);
     let range = RANGES.into_iter().find(|(name, ..)| query.get("range") == Some(*name));
     let range = range.unwrap_or(RANGES[1]);
-    let verdict = |name: &str| DecisionVerdict::ALL.into_iter().find(|one| one.as_str() == name);
-    let outcome = |name: &str| CallOutcome::ALL.into_iter().find(|one| one.as_str() == name);
     let wanted = DecisionsQuery {
         agent: filter(&query, "agent", |name| name.parse().ok())?,
         tool: text("tool").map(str::to_owned),
-        verdict: filter(&query, "verdict", verdict)?,
-        outcome: filter(&query, "outcome", outcome)?,
+        verdict: filter(&query, "verdict", |name| name.parse().ok())?,
+        outcome: filter(&query, "outcome", |name| name.parse().ok())?,
         policy: text("policy").map(str::to_owned),
         run: filter(&query, "run", |name| name.parse().ok())?,
         from: Some(now.plus_ms(range.2.saturating_neg())),

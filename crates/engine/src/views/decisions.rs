@@ -45,60 +45,35 @@ pub struct DecisionsQuery {
     pub limit: usize,
 }
 
-/// The result of a policy decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DecisionVerdict {
-    /// The call may be sent.
-    Allow,
-    /// The call waits for approval.
-    Hold,
-    /// The call is refused.
-    Deny,
-}
-
-impl DecisionVerdict {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Allow, Self::Hold, Self::Deny];
-
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Hold => "hold",
-            Self::Deny => "deny",
-        }
+placet_types::named_enum! {
+    /// The result of a policy decision.
+    #[derive(JsonSchema)]
+    pub enum DecisionVerdict {
+        /// The call may be sent.
+        Allow = "allow",
+        /// The call waits for approval.
+        Hold = "hold",
+        /// The call is refused.
+        Deny = "deny",
     }
 }
 
-/// How a call ended that was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CallOutcome {
-    /// The call was executed and succeeded.
-    Succeeded,
-    /// The call was executed and failed.
-    Failed,
-    /// It was not known, when the attempt ended, whether the effect happened.
-    Unknown,
-    /// The call was sent, but it is known that nothing happened.
-    NotExecuted,
+placet_types::named_enum! {
+    /// How a call ended that was sent.
+    #[derive(JsonSchema)]
+    pub enum CallOutcome {
+        /// The call was executed and succeeded.
+        Succeeded = "succeeded",
+        /// The call was executed and failed.
+        Failed = "failed",
+        /// It was not known, when the attempt ended, whether the effect happened.
+        Unknown = "unknown",
+        /// The call was sent, but it is known that nothing happened.
+        NotExecuted = "not_executed",
+    }
 }
 
 impl CallOutcome {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Succeeded, Self::Failed, Self::Unknown, Self::NotExecuted];
-
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-            Self::NotExecuted => "not_executed",
-        }
-    }
-
     /// What the end of an attempt says in the audit chain; nothing for other events.
     pub(crate) fn of_event(
         kind: AuditKind,
