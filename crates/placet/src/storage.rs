@@ -39,7 +39,7 @@ pub(crate) fn store_folder(data: &Path) -> PathBuf {
     data.join("ledger")
 }
 
-/// The journal's folder: the truth and the audit chain, with parked calls, evidence and results.
+/// The journal's folder: the truth and the audit chain, with held calls, evidence and results.
 pub(crate) fn journal_folder(data: &Path) -> PathBuf {
     store_folder(data).join("journal")
 }
