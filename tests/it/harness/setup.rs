@@ -137,10 +137,11 @@ impl Setup {
         path
     }
 
-    /// Writes the configuration file and answers where it is.
+    /// Writes the configuration file and answers where it is. A program that reads it meanwhile finds it whole.
     pub(crate) fn config_file(&self) -> PathBuf {
-        let path = self.path("placet.yaml");
-        std::fs::write(&path, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
+        let (path, next) = (self.path("placet.yaml"), self.path("placet.yaml.next"));
+        std::fs::write(&next, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
+        std::fs::rename(next, &path).unwrap();
         path
     }
 
