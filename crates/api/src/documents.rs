@@ -12,7 +12,7 @@ use placet_engine::{
 };
 use placet_types::{
     error::{ErrorCode, Refusal},
-    ids::{ApprovalId, RecordId, ToolCallId},
+    ids::{ApprovalId, RecordPlace, ToolCallId},
 };
 
 use crate::problem::Failure;
@@ -53,7 +53,7 @@ pub struct RecordList {
     pub records: Vec<RecordView>,
     /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_after: Option<RecordId>,
+    pub next_after: Option<RecordPlace>,
 }
 
 /// The answer of `GET /v1/audit/checkpoints`.

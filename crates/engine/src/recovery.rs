@@ -68,7 +68,7 @@ pub(crate) async fn adopt_orphans(ledger: &Ledger) -> Adopted {
             }
         };
         let Some(last) = page.last() else { return adopted };
-        query.after = Some(last.record_id);
+        query.after = Some(last.place());
         let adopting = page.into_iter().map(|record| async move { ledger.adopt(&record).await });
         let taken: Vec<_> = stream::iter(adopting).buffer_unordered(AT_A_TIME).collect().await;
         for result in taken {

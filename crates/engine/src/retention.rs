@@ -5,7 +5,7 @@
 //! as too old from then on; nothing is dropped that may still change: no call that waits or runs, no break-glass record before its review;
 //! no call waits for a round; and what cannot be read or moved does not block the other lists.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use placet_ledger::{
     approval::ApprovalRecord,
@@ -15,10 +15,7 @@ use placet_ledger::{
     record::{EffectRecord, EffectState},
     store::{ApprovalQuery, DirectiveQuery, EffectQuery, StoreError},
 };
-use placet_types::{
-    clock::Timestamp,
-    ids::{RecordId, TenantId},
-};
+use placet_types::{clock::Timestamp, ids::TenantId};
 
 use crate::{context::Context, recovery, settings::Retention};
 
@@ -80,17 +77,11 @@ async fn records(
     let mut moved = 0_usize;
     loop {
         let page = store.effects(&query).await?;
-        if page.is_empty() {
-            break;
-        }
+        let Some(last) = page.last() else { break };
+        query.after = Some(last.place());
         let now = store.now();
-        let seen: Vec<RecordId> = page.iter().map(|record| record.record_id).collect();
         let due = page.into_iter().filter(|record| is_due(retention, record, now)).collect();
-        let gone = move_on(context, due).await?;
-        moved = moved.saturating_add(gone.len());
-        // A moved record cannot be a cursor: its store may no longer know its position.
-        let stays = seen.into_iter().rev().find(|record_id| !gone.contains(record_id));
-        query.after = stays.or(query.after);
+        moved = moved.saturating_add(move_on(context, due).await?);
         if !context.pause(PAUSE).await {
             break;
         }
@@ -111,23 +102,20 @@ fn is_due(retention: &Retention, record: &EffectRecord, now: Timestamp) -> bool 
     record.state.is_settled() && record.updated_at < retention.results_since(Some(tenant), now)
 }
 
-/// Moves a whole page at once; one by one if one of them cannot be moved. Returns which were moved.
-async fn move_on(
-    context: &Context,
-    due: Vec<EffectRecord>,
-) -> Result<BTreeSet<RecordId>, LedgerError> {
+/// Moves a whole page at once; one by one if one of them cannot be moved. Returns how many were moved.
+async fn move_on(context: &Context, due: Vec<EffectRecord>) -> Result<usize, LedgerError> {
     if due.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(0);
     }
     match end(context, &due).await {
-        Ok(()) => return Ok(due.iter().map(|record| record.record_id).collect()),
+        Ok(()) => return Ok(due.len()),
         Err(error) if recovery::concerns_all(&error) => return Err(error),
         Err(_) => {}
     }
-    let mut moved = BTreeSet::new();
+    let mut moved = 0_usize;
     for record in due {
         match end(context, std::slice::from_ref(&record)).await {
-            Ok(()) => drop(moved.insert(record.record_id)),
+            Ok(()) => moved = moved.saturating_add(1),
             // A retry or another node was faster.
             Err(LedgerError::Store(StoreError::Conflict | StoreError::Illegal(_))) => {}
             Err(error) if recovery::concerns_all(&error) => return Err(error),

@@ -12,7 +12,7 @@ use placet_ledger::{
     record::{Attempt, EffectRecord},
     store::{EffectQuery, StoreError},
 };
-use placet_types::ids::RecordId;
+use placet_types::ids::{RecordId, RecordPlace};
 
 use crate::adapters::ports::backoff;
 
@@ -32,7 +32,7 @@ pub(crate) struct Rounds {
 
 /// The cursor over the records in a state: each round continues where the previous one stopped, so that none is left out.
 #[derive(Debug, Default)]
-pub(crate) struct Cursor(Mutex<Option<RecordId>>);
+pub(crate) struct Cursor(Mutex<Option<RecordPlace>>);
 
 impl Cursor {
     /// The next records, `limit` at most; after the last of them the next round begins at the front.
@@ -47,7 +47,7 @@ impl Cursor {
             EffectQuery { state: Some(state.to_owned()), after, limit, ..EffectQuery::default() };
         let page = ledger.store().effects(&query).await?;
         let last = page.last().filter(|_| page.len() >= limit);
-        *self.0.lock() = last.map(|last| last.record_id);
+        *self.0.lock() = last.map(EffectRecord::place);
         Ok(page)
     }
 }

@@ -12,7 +12,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     directive::{DirectiveBasis, DirectiveKind},
-    ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, TenantId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, RecordPlace, TenantId, ToolCallId},
 };
 
 use crate::{
@@ -170,8 +170,8 @@ pub struct EffectQuery {
     /// Only those that are settled ([`crate::record::EffectState::is_settled`]) or tombstones, and last moved before this: those that
     /// retention handles.
     pub settled_before: Option<Timestamp>,
-    /// After this record, in the store's order.
-    pub after: Option<RecordId>,
+    /// After this place.
+    pub after: Option<RecordPlace>,
     /// At most this many; 0 means none.
     pub limit: usize,
 }
@@ -397,7 +397,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError::ContentMissing`] or [`StoreError::ContentAltered`].
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError>;
-    /// Effect records, in a stable order.
+    /// Effect records, in the order of their places.
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError>;
     /// Approvals, in the order of their age.
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError>;

@@ -415,9 +415,12 @@ impl Store for MemoryStore {
                 && (!query.open_only || record.state.is_open())
                 && (!query.orphaned || inner.is_orphaned(record, self.epoch))
                 && query.settled_before.is_none_or(|before| record.is_past_retention(before))
-                && query.after.is_none_or(|after| record.record_id > after)
+                && query.after.is_none_or(|after| record.place() > after)
         };
-        Ok(inner.effects.values().filter(fits).take(query.limit).cloned().collect())
+        let mut found: Vec<_> = inner.effects.values().filter(fits).cloned().collect();
+        found.sort_by_key(EffectRecord::place);
+        found.truncate(query.limit);
+        Ok(found)
     }
 
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {

@@ -7,7 +7,7 @@ use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::digest::Digest;
+use crate::{clock::Timestamp, digest::Digest};
 
 /// Why a text is not an identifier of the requested kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -324,5 +324,74 @@ impl FromStr for RecordId {
     type Err = <Digest as FromStr>::Err;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(Self)
+    }
+}
+
+/// The place of an effect record in a list of them: by the time of its last move, the oldest first, then by its id. A record that moves
+/// on while the list is read comes later, so that none is left out. As text, the time in milliseconds, a dot, and the id.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String", extend("pattern" = "^-?[0-9]{1,18}\\.sha256:[0-9a-f]{64}$"))]
+pub struct RecordPlace {
+    /// When the record last moved.
+    pub updated_at: Timestamp,
+    /// The record.
+    pub record_id: RecordId,
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.updated_at.as_ms(), self.record_id)
+    }
+}
+
+impl FromStr for RecordPlace {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let place = text.split_once('.').and_then(|(ms, record_id)| {
+            let updated_at = Timestamp::from_ms(ms.parse().ok()?);
+            Some(Self { updated_at, record_id: record_id.parse().ok()? })
+        });
+        place.ok_or_else(|| IdError("not a place in a list of records".to_owned()))
+    }
+}
+
+impl TryFrom<String> for RecordPlace {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<RecordPlace> for String {
+    fn from(place: RecordPlace) -> Self {
+        place.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RecordId, RecordPlace};
+    use crate::{clock::Timestamp, digest::Digest};
+
+    #[test]
+    fn a_place_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let place =
+            |ms, of| RecordPlace { updated_at: Timestamp::from_ms(ms), record_id: RecordId(of) };
+        let (low, high) = (Digest::of(b"low"), Digest::of(b"high"));
+        let (low, high) = (low.min(high), low.max(high));
+        let (first, then, last) = (place(-1, high), place(7, low), place(7, high));
+        assert!(first < then && then < last, "by time, then by id");
+        for place in [first, then, last] {
+            let text = serde_json::to_string(&place).unwrap();
+            assert_eq!(serde_json::from_str::<RecordPlace>(&text).unwrap(), place);
+        }
+        let id = low.to_string();
+        let long = format!("9223372036854775808.{id}");
+        for text in ["", "7", "7.", &id, &format!("7:{id}"), &format!(".{id}"), &long] {
+            assert!(text.parse::<RecordPlace>().is_err(), "{text}");
+        }
     }
 }

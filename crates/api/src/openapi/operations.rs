@@ -24,7 +24,7 @@ use placet_engine::{
 };
 use placet_types::{
     envelope::result::ToolResultEnvelope,
-    ids::{DirectiveId, PrincipalId, RecordId, RunId},
+    ids::{DirectiveId, PrincipalId, RecordPlace, RunId},
 };
 
 use super::{
@@ -95,8 +95,8 @@ fn with_outcome(route: Route) -> Route {
 
 pub(super) fn ledger() -> Vec<Route> {
     vec![
-        get("/v1/ledger", ledger::list, "listRecords", "ledger", "Lists effect records; for operators")
-            .paged::<RecordId>()
+        get("/v1/ledger", ledger::list, "listRecords", "ledger", "Lists effect records by their last move, the oldest first; for operators")
+            .paged::<RecordPlace>()
             .query("state", "Only records in this state", one_of(RECORD_STATES))
             .ok::<RecordList>("A page of records"),
         get("/v1/ledger/{id}", ledger::get, "getRecord", "ledger", "Shows an effect record")

@@ -5,7 +5,7 @@
 use axum::{extract::State, response::Response};
 
 use placet_engine::views::{RearmRequest, ResolutionRequest};
-use placet_types::ids::RecordId;
+use placet_types::ids::{RecordId, RecordPlace};
 
 use crate::{
     answer,
@@ -28,7 +28,10 @@ pub(crate) async fn list(
     let (after, limit) = (params.id("after")?, params.limit()?);
     params.finish()?;
     let records = api.engine.records(&caller, state.as_deref(), after, limit).await?;
-    let next_after = next_after(&records, limit, |record| record.record_id);
+    let next_after = next_after(&records, limit, |record| RecordPlace {
+        updated_at: record.updated_at,
+        record_id: record.record_id,
+    });
     Ok(answer::json(&RecordList { records, next_after }))
 }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 use placet_types::{
     envelope::result::{Mutation, ResultStatus},
     error::{ErrorCode, Refusal},
-    ids::{RecordId, ToolCallId},
+    ids::{RecordId, RecordPlace, ToolCallId},
 };
 
 use super::Engine;
@@ -57,7 +57,7 @@ impl Engine {
         &self,
         caller: &VerifiedCaller,
         state: Option<&str>,
-        after: Option<RecordId>,
+        after: Option<RecordPlace>,
         limit: usize,
     ) -> Result<Vec<RecordView>, Refusal> {
         self.must_be_operator(caller)?;

@@ -154,7 +154,7 @@ pub(crate) async fn count(context: &Context) {
             Err(error) => return context.node.noticed(&error.into()),
         };
         calls = calls.saturating_add(page.len());
-        query.after = page.last().map(|last| last.record_id);
+        query.after = page.last().map(EffectRecord::place);
         if page.len() < COUNTED_PAGE {
             break;
         }

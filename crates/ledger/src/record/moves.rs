@@ -7,7 +7,10 @@
 //! only what the target recognises is sent again with an old token. I9, an unknown outcome ends by evidence or by operators. A record with
 //! an unknown arm is never released.
 
-use placet_types::{clock::Timestamp, ids::RecordId};
+use placet_types::{
+    clock::Timestamp,
+    ids::{RecordId, RecordPlace},
+};
 
 use crate::keys::time_of;
 
@@ -191,6 +194,11 @@ impl EffectRecord {
     /// Whether it is dispatched and has to be settled by an epoch before `epoch`.
     pub fn is_orphaned(&self, epoch: u64) -> bool {
         matches!(&self.state, EffectState::Dispatched(attempt) if attempt.duty() < epoch)
+    }
+
+    /// Its place in a list.
+    pub const fn place(&self) -> RecordPlace {
+        RecordPlace { updated_at: self.updated_at, record_id: self.record_id }
     }
 
     /// Whether it was settled, or became a tombstone, before `before`.

@@ -221,8 +221,8 @@ async fn list(client: &Client, state: Option<&str>) -> Outcome {
             break;
         }
     }
-    // They arrive in the order of their keys, which means nothing to a person.
-    records.sort_by_key(|record| std::cmp::Reverse(record.created_at));
+    // Newest change first.
+    records.reverse();
     client.answer(&records, |records| {
         if records.is_empty() {
             return output::line("no records");
@@ -231,6 +231,9 @@ async fn list(client: &Client, state: Option<&str>) -> Outcome {
             ["record", "state", "tool", "agent", "attempts", "changed"],
             records.iter().map(row),
         );
+        if after.is_some() {
+            output::line("there are more, changed later: `--state` lists fewer");
+        }
     })
 }
 

@@ -175,7 +175,7 @@ pub fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
 }
 
 const MAGIC: [u8; 4] = *b"PLIX";
-const VALUE_VERSION: u8 = 2;
+const VALUE_VERSION: u8 = 3;
 
 /// A record of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -52,7 +52,7 @@ pub(super) fn edits_of(
     for change in changes {
         contents(tree, change, &mut edits)?;
         for subject in &change.subjects {
-            edits.extend([here(only(keys::subject(subject, Some(change.seq))))]);
+            edits.insert(keys::subject(subject, Some(change.seq)), Some(HERE.to_vec()));
         }
         if let Some(outbox) = &change.outbox {
             messages(outbox, change.seq, &mut edits)?;
@@ -126,43 +126,33 @@ fn messages(outbox: &OutboxChange, seq: u64, edits: &mut Edits) -> Result<(), Tr
     Ok(())
 }
 
-/// The value of a key that carries no information but its presence.
-const HERE: &[u8] = &[1];
-
 fn edit(op: &Op, seq: u64, edits: &mut Edits) -> Result<(), TreeFault> {
     match op {
-        Op::Effect { before, after } => {
-            if let Some(before) = before {
-                edits.extend(effect_lists(before).map(gone));
-                edits.insert(keys::effect(&before.record_id), None);
-            }
-            if let Some(after) = after {
-                edits.extend(effect_lists(after).map(here));
-                put(edits, keys::effect(&after.record_id), seq, &**after)?;
-            }
-        }
-        Op::Approval { before, after } => {
-            if let Some(before) = before {
-                edits.extend(approval_lists(before).map(gone));
-                edits.insert(keys::approval(&before.approval_id), None);
-            }
-            if let Some(after) = after {
-                edits.extend(approval_lists(after).map(here));
-                put(edits, keys::approval(&after.approval_id), seq, &**after)?;
-            }
-        }
-        Op::Directive { before, after } => {
-            if let Some(before) = before {
-                edits.extend(directive_lists(before).map(gone));
-                edits.insert(keys::directive(&before.directive_id), None);
-            }
-            if let Some(after) = after {
-                edits.extend(directive_lists(after).map(here));
-                put(edits, keys::directive(&after.directive_id), seq, &**after)?;
-            }
-        }
+        Op::Effect { before, after } => replace(before.as_deref(), after.as_deref(), seq, edits),
+        Op::Approval { before, after } => replace(before.as_deref(), after.as_deref(), seq, edits),
+        Op::Directive { before, after } => replace(before.as_deref(), after.as_deref(), seq, edits),
         // Runs of all entries are written together.
-        Op::Run(_) => {}
+        Op::Run(_) => Ok(()),
+    }
+}
+
+/// Replaces a record by its next version. A list that contains both stays as it is.
+fn replace<R: Listed>(
+    before: Option<&R>,
+    after: Option<&R>,
+    seq: u64,
+    edits: &mut Edits,
+) -> Result<(), TreeFault> {
+    let was = before.map(R::lists).unwrap_or_default();
+    let is = after.map(R::lists).unwrap_or_default();
+    let left = was.iter().filter(|pair| !is.contains(pair));
+    edits.extend(left.map(|(key, _)| (key.clone(), None)));
+    let entered = is.iter().filter(|pair| !was.contains(pair));
+    edits.extend(entered.map(|(key, value)| (key.clone(), Some(value.clone()))));
+    if let Some(record) = after {
+        put(edits, record.key(), seq, record)?;
+    } else if let Some(record) = before {
+        edits.insert(record.key(), None);
     }
     Ok(())
 }
@@ -180,61 +170,70 @@ fn put(
     Ok(())
 }
 
-/// A key of a list, with its value.
-type Listed = (Vec<u8>, Vec<u8>);
-
-fn gone(listed: Listed) -> (Vec<u8>, Option<Vec<u8>>) {
-    (listed.0, None)
+/// A record that lists contain.
+trait Listed: Serialize {
+    /// The key of the record itself.
+    fn key(&self) -> Vec<u8>;
+    /// Its keys in lists, with their values.
+    fn lists(&self) -> Vec<(Vec<u8>, Vec<u8>)>;
 }
 
-fn here(listed: Listed) -> (Vec<u8>, Option<Vec<u8>>) {
-    (listed.0, Some(listed.1))
+impl Listed for EffectRecord {
+    fn key(&self) -> Vec<u8> {
+        keys::effect(&self.record_id)
+    }
+
+    fn lists(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let place = keys::effect_place(&self.place());
+        let state = [keys::effect_list(self.state.name()), place].concat();
+        let tenant = self.scope.tenant.as_str().as_bytes().to_vec();
+        let call = keys::call(&self.call_id);
+        vec![(state, tenant), (call, self.record_id.digest().as_bytes().to_vec())]
+    }
 }
 
-/// A key that carries no information but its presence.
-fn only(key: Vec<u8>) -> Listed {
+impl Listed for ApprovalRecord {
+    fn key(&self) -> Vec<u8> {
+        keys::approval(&self.approval_id)
+    }
+
+    fn lists(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let (tenant, state) = (self.chain.tenant(), self.state.name());
+        let place = keys::place(self.created_at, self.approval_id.as_str().as_bytes());
+        let own = [
+            keys::approval_list(None, state, &place),
+            keys::approval_list(Some(tenant), state, &place),
+            keys::capability_list(tenant, &self.capability, state, &place),
+            keys::call_approval(&self.call_id, &place),
+        ];
+        let external = self.external_tenants.iter();
+        let external = external.map(|tenant| keys::external_list(tenant, state, &place));
+        own.into_iter().chain(external).map(only).collect()
+    }
+}
+
+impl Listed for Directive {
+    fn key(&self) -> Vec<u8> {
+        keys::directive(&self.directive_id)
+    }
+
+    fn lists(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let (kind, id) = (self.kind(), self.directive_id.as_str().as_bytes());
+        let made = keys::place(self.created_at, id);
+        let open = self.open_until().map(|until| keys::place(until, id));
+        let lists = [None, Some(&self.tenant)].into_iter().flat_map(|tenant| {
+            let open = open.as_ref().map(|place| keys::directive_open(tenant, kind, place));
+            [keys::directive_by_age(tenant, kind, &made)].into_iter().chain(open)
+        });
+        lists.map(only).collect()
+    }
+}
+
+/// The value of a key that carries no information but its presence.
+const HERE: &[u8] = &[1];
+
+fn only(key: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     (key, HERE.to_vec())
-}
-
-/// The lists that contain an effect record, with its tenant.
-fn effect_lists(record: &EffectRecord) -> impl Iterator<Item = Listed> {
-    let (state, id) = (record.state.name(), record.record_id.digest());
-    let tenant = || record.scope.tenant.as_str().as_bytes().to_vec();
-    let place = || keys::place(record.updated_at, id.as_bytes());
-    let settled = keys::is_for_retention(&record.state)
-        .then(|| (keys::settled_at(state, &place()), tenant()));
-    let state = (keys::effect_state_at(state, Some(&record.record_id)), tenant());
-    let call = (keys::call(&record.call_id), id.as_bytes().to_vec());
-    [state, call].into_iter().chain(settled)
-}
-
-/// The lists that contain an approval.
-fn approval_lists(approval: &ApprovalRecord) -> impl Iterator<Item = Listed> {
-    let (tenant, state) = (approval.chain.tenant(), approval.state.name());
-    let place = keys::place(approval.created_at, approval.approval_id.as_str().as_bytes());
-    let external = approval.external_tenants.iter();
-    [
-        keys::approval_list(None, state, &place),
-        keys::approval_list(Some(tenant), state, &place),
-        keys::capability_list(tenant, &approval.capability, state, &place),
-        keys::call_approval(&approval.call_id, &place),
-    ]
-    .into_iter()
-    .chain(external.map(move |external| keys::external_list(external, state, &place)))
-    .map(only)
-}
-
-/// The lists that contain a directive.
-fn directive_lists(directive: &Directive) -> impl Iterator<Item = Listed> {
-    let (kind, id) = (directive.kind(), directive.directive_id.as_str().as_bytes());
-    let tenants = [None, Some(&directive.tenant)].into_iter();
-    let lists = tenants.flat_map(move |tenant| {
-        let made = keys::directive_by_age(tenant, kind, &keys::place(directive.created_at, id));
-        let open = directive.open_until();
-        let open = open.map(|until| keys::directive_open(tenant, kind, &keys::place(until, id)));
-        [made].into_iter().chain(open)
-    });
-    lists.map(only)
 }
 
 /// The contents that edits say are to be erased.

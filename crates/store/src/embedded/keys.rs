@@ -7,8 +7,7 @@
 //! m                                          how far the state goes
 //! e record                                   an effect record
 //! c call                                     the record that a call made
-//! s state 00 record                          the tenant; effect records by state
-//! d state 00 moved record                    the tenant; effect records that retention looks at, oldest first
+//! s state 00 moved record                    the tenant; effect records by state, the one that moved last at the end
 //! a approval                                 an approval
 //! q call 00 created approval                 the approvals of a call, oldest first
 //! l state 00 created approval                approvals by state, oldest first
@@ -39,13 +38,14 @@ use placet_ledger::run::RunKey;
 use placet_types::clock::Timestamp;
 use placet_types::digest::{Digest, DigestBuilder};
 use placet_types::directive::DirectiveKind;
-use placet_types::ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::{
+    ApprovalId, CapabilityId, DirectiveId, RecordId, RecordPlace, TenantId, ToolCallId,
+};
 
 pub(super) const META: &[u8] = b"m";
 pub(super) const EFFECT: u8 = b'e';
 pub(super) const CALL: u8 = b'c';
 pub(super) const EFFECT_STATE: u8 = b's';
-pub(super) const SETTLED: u8 = b'd';
 pub(super) const APPROVAL: u8 = b'a';
 pub(super) const CALL_APPROVAL: u8 = b'q';
 pub(super) const APPROVAL_STATE: u8 = b'l';
@@ -72,11 +72,6 @@ pub(super) fn effect_states() -> Vec<&'static str> {
     EffectState::NAMES.into_iter().chain(["claimed"]).collect()
 }
 
-/// Whether retention looks at effects in this state.
-pub(super) fn is_for_retention(state: &EffectState) -> bool {
-    state.is_settled() || matches!(state, EffectState::Tombstone { .. })
-}
-
 fn key(prefix: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut key = vec![prefix];
     for part in parts {
@@ -93,16 +88,14 @@ pub(super) fn call(call_id: &ToolCallId) -> Vec<u8> {
     key(CALL, &[call_id.as_str().as_bytes()])
 }
 
-/// The position in a state's list at a record, or before all of them.
-pub(super) fn effect_state_at(state: &str, record_id: Option<&RecordId>) -> Vec<u8> {
-    let digest = record_id.map(RecordId::digest);
-    let digest = digest.as_ref().map_or([].as_slice(), |digest| digest.as_bytes().as_slice());
-    key(EFFECT_STATE, &[state.as_bytes(), &[0], digest])
+/// The list of the effects in a state.
+pub(super) fn effect_list(state: &str) -> Vec<u8> {
+    key(EFFECT_STATE, &[state.as_bytes(), &[0]])
 }
 
-/// The position in the list for retention, at a place.
-pub(super) fn settled_at(state: &str, place: &[u8]) -> Vec<u8> {
-    key(SETTLED, &[state.as_bytes(), &[0], place])
+/// A place in such a list.
+pub(super) fn effect_place(at: &RecordPlace) -> Vec<u8> {
+    place(at.updated_at, at.record_id.digest().as_bytes())
 }
 
 /// A place in a list that is ordered by a time: the time, then an id. The empty one is before all of them.

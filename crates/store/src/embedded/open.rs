@@ -227,7 +227,7 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     };
     let replayed = catch_up(&tree, &merkle, &journal, &config.progress)?;
     let open = count_open(&tree)?;
-    let indeterminate = tree.count(&keys::effect_state_at("indeterminate", None))?;
+    let indeterminate = tree.count(&keys::effect_list("indeterminate"))?;
     erase(&tree, &mut journal, &base)?;
     let (frames, head) = journal.head();
     let Counts { effects, approvals, runs, .. } = tree.meta().counts;
@@ -567,7 +567,7 @@ fn erase(tree: &Tree, journal: &mut Journal, base: &Base) -> Result<(), OpenErro
 fn count_open(tree: &Tree) -> Result<BTreeMap<&'static str, u64>, OpenError> {
     let mut counts = BTreeMap::new();
     for name in keys::OPEN_STATES {
-        let count = tree.count(&keys::effect_state_at(name, None))?;
+        let count = tree.count(&keys::effect_list(name))?;
         if count > 0 {
             counts.insert(name, count);
         }

@@ -1,4 +1,4 @@
-//! Lists: effects in the order of their records (or, for retention, of their age), approvals by age.
+//! Lists: effects by their last move, approvals by age.
 //!
 //! Owns paging and filters. Not here: single look-ups (`state`), the directives (`directives`). Invariants: what is listed is durable, and
 //! matches the query when it is answered, though it moved while the list was read; the writer waits for no more than one page.
@@ -33,17 +33,13 @@ pub(super) struct Page<T> {
 /// Effect records.
 pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
     let tree = state.tree()?;
-    let lists = |state| match query.settled_before {
-        Some(_) => keys::settled_at(state, &[]),
-        None => keys::effect_state_at(state, None),
-    };
     let mut states = match query.open_only || query.orphaned {
         true => keys::OPEN_STATES.to_vec(),
         false => keys::effect_states(),
     };
     states.retain(|state| query.state.as_deref().is_none_or(|wanted| wanted == *state));
-    let prefixes: Vec<Vec<u8>> = states.into_iter().map(lists).collect();
-    let place = start(state, &tree, query)?;
+    let prefixes: Vec<Vec<u8>> = states.into_iter().map(keys::effect_list).collect();
+    let place = query.after.as_ref().map(keys::effect_place);
     let page = |place: Option<&[u8]>, most| {
         page_of_effects(state, &tree, query, &lists_at(&prefixes, place), most)
     };
@@ -83,21 +79,6 @@ fn fits(state: &State, query: &EffectQuery, record: &EffectRecord) -> bool {
         && query.settled_before.is_none_or(|before| record.is_past_retention(before))
 }
 
-/// The place in the lists after which to begin.
-fn start(state: &State, tree: &Tree, query: &EffectQuery) -> Result<Option<Vec<u8>>, StoreError> {
-    let Some(after) = &query.after else { return Ok(None) };
-    let digest = after.digest().as_bytes().to_vec();
-    let Some(before) = query.settled_before else { return Ok(Some(digest)) };
-    // By age: the record says where it stood. If it has moved on or is gone since it was listed, its place is unknown; listing then begins
-    // again, with the records that have not moved on.
-    let record = state.record(tree, &keys::effect(after))?.filter(|record: &EffectRecord| {
-        keys::is_for_retention(&record.state)
-            && query.state.as_deref().is_none_or(|wanted| record.state.name() == wanted)
-            && record.updated_at < before
-    });
-    Ok(record.map(|record| keys::place(record.updated_at, &digest)))
-}
-
 fn page_of_effects(
     state: &State,
     tree: &Tree,
@@ -109,10 +90,7 @@ fn page_of_effects(
     let mut page = Page { found: Vec::new(), next: None };
     let (mut looked_at, mut is_over) = (0_usize, true);
     let mut visit = |rest: &[u8], value: &[u8]| {
-        let (age, digest) = match query.settled_before {
-            Some(_) => rest.split_at_checked(8).unwrap_or((rest, &[])),
-            None => (&[][..], rest),
-        };
+        let (age, digest) = rest.split_at_checked(8).unwrap_or((rest, &[]));
         if query.settled_before.is_some_and(|before| moved_at(age) >= Some(before)) {
             return false;
         }

@@ -56,7 +56,7 @@ fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFa
     let meta = tree.meta();
     Ok(StoreStats {
         entries: meta.applied_seq,
-        records: by_state(&keys::effect_states(), &|state| keys::effect_state_at(state, None))?,
+        records: by_state(&keys::effect_states(), &keys::effect_list)?,
         approvals: by_state(&ApprovalState::NAMES, &|state| keys::approval_list(None, state, &[]))?,
         directives: meta.counts.directives,
         runs: meta.counts.runs,

@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Row as _, query};
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalMark, ApprovalQuery, EffectQuery, StoreError};
+use placet_types::clock::Timestamp;
 use placet_types::ids::RecordId;
 
 use super::pool::{Pool, Statement};
@@ -76,7 +77,7 @@ pub(super) async fn effects(
     if wanted.orphaned {
         sql.push_str(" LEFT JOIN placet.epochs o ON o.epoch = e.owner");
     }
-    sql.push_str(" WHERE e.record_id > $1");
+    sql.push_str(" WHERE (e.updated_ms, e.record_id) > ($7, $1)");
     for (is_wanted, condition) in [
         (wanted.tenant.is_some(), " AND e.tenant = $3"),
         (wanted.state.is_some(), " AND e.state = $4"),
@@ -94,16 +95,17 @@ pub(super) async fn effects(
             sql.push_str(condition);
         }
     }
-    sql.push_str(" ORDER BY e.record_id LIMIT $2");
+    sql.push_str(" ORDER BY e.updated_ms, e.record_id LIMIT $2");
     let sql: std::sync::Arc<str> = sql.into();
     let find = || -> Statement {
         query(AssertSqlSafe(std::sync::Arc::clone(&sql)))
-            .bind(wanted.after.as_ref().map(rows::id_bytes).unwrap_or_default())
+            .bind(wanted.after.map(|after| rows::id_bytes(&after.record_id)).unwrap_or_default())
             .bind(limit(wanted.limit))
             .bind(wanted.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()))
             .bind(wanted.state.clone())
             .bind(column(epoch))
-            .bind(wanted.settled_before.map(placet_types::clock::Timestamp::as_ms))
+            .bind(wanted.settled_before.map(Timestamp::as_ms))
+            .bind(wanted.after.map_or(i64::MIN, |after| after.updated_at.as_ms()))
     };
     all(&pool.rows(find).await?, rows::effect)
 }

@@ -52,9 +52,9 @@ CREATE TABLE placet.effects (
   record      text    NOT NULL
 ) WITH (fillfactor = 80);
 CREATE INDEX effects_call ON placet.effects (call_id);
-CREATE INDEX effects_tenant ON placet.effects (tenant, record_id);
-CREATE INDEX effects_unsettled ON placet.effects (record_id) WHERE NOT is_settled;
-CREATE INDEX effects_settled ON placet.effects (updated_ms) WHERE is_settled;
+CREATE INDEX effects_tenant ON placet.effects (tenant, updated_ms, record_id);
+CREATE INDEX effects_unsettled ON placet.effects (updated_ms, record_id) WHERE NOT is_settled;
+CREATE INDEX effects_settled ON placet.effects (updated_ms, record_id) WHERE is_settled;
 
 -- Approvals as they stand. `place` orders them: eight bytes of the time they were asked at, then the id.
 CREATE TABLE placet.approvals (

@@ -66,7 +66,7 @@ macro_rules! every_promise {
             a_grant_that_is_not_in_force_lets_nothing_pass,
             what_was_permitted_before_directives_became_stricter_is_not_dispatched,
             ended_directives_can_be_dropped_and_nothing_else,
-            effects_are_listed_in_one_order,
+            effects_are_listed_by_their_last_move,
             open_effects_are_found_among_many_closed_ones,
             content_is_kept_per_tenant,
             a_message_is_kept_until_it_is_done,
@@ -304,7 +304,7 @@ pub(crate) async fn approvals_are_listed_oldest_first(store: Arc<dyn Store>) {
     assert_eq!(list(None, None, None, 0).await, "");
 }
 
-pub(crate) async fn effects_are_listed_in_one_order(store: Arc<dyn Store>) {
+pub(crate) async fn effects_are_listed_by_their_last_move(store: Arc<dyn Store>) {
     let mut all = Vec::new();
     for number in 0..24 {
         let tenant = if number % 3 == 0 { "globex" } else { "acme" };
@@ -312,7 +312,7 @@ pub(crate) async fn effects_are_listed_in_one_order(store: Arc<dyn Store>) {
         all.push(make_for(&*store, tenant, &key, number % 2 == 0).await);
     }
     store.claim(claim(&*store, "only-claimed")).await.unwrap();
-    all.sort_by_key(|record| record.record_id);
+    all.sort_by_key(EffectRecord::place);
     let wanted = |tenant_name: Option<&str>, state: Option<&str>, open_only: bool| {
         let fits = |record: &&EffectRecord| {
             tenant_name.is_none_or(|name| record.scope.tenant.as_str() == name)
@@ -331,7 +331,7 @@ pub(crate) async fn effects_are_listed_in_one_order(store: Arc<dyn Store>) {
                             tenant: tenant_name.map(tenant),
                             state: state.map(str::to_owned),
                             open_only,
-                            after: paged.last().map(|record: &EffectRecord| record.record_id),
+                            after: paged.last().map(EffectRecord::place),
                             limit,
                             ..EffectQuery::default()
                         };
@@ -350,6 +350,16 @@ pub(crate) async fn effects_are_listed_in_one_order(store: Arc<dyn Store>) {
     }
     let none = store.effects(&EffectQuery { limit: 0, ..EffectQuery::default() }).await;
     assert_eq!(none.unwrap(), Vec::new());
+    // One that moves on while the list is read comes later in it.
+    let read = all.iter().position(|record| record.state.is_open()).unwrap();
+    let updated_at = all.last().unwrap().updated_at.plus_ms(1);
+    let moved = EffectRecord { updated_at, ..succeeded(&all[read]) };
+    put(&*store, &moved).await.unwrap();
+    let after = Some(all[read].place());
+    let rest = EffectQuery { after, limit: usize::MAX, ..EffectQuery::default() };
+    let mut expected = all.split_off(read + 1);
+    expected.push(moved);
+    assert_eq!(store.effects(&rest).await.unwrap(), expected);
 }
 
 pub(crate) async fn open_effects_are_found_among_many_closed_ones(store: Arc<dyn Store>) {
@@ -359,7 +369,7 @@ pub(crate) async fn open_effects_are_found_among_many_closed_ones(store: Arc<dyn
         let record = make(&*store, &format!("key-{number}"), finish).await;
         open.extend((!finish).then_some(record));
     }
-    open.sort_by_key(|record| record.record_id);
+    open.sort_by_key(EffectRecord::place);
     let query = EffectQuery { open_only: true, limit: usize::MAX, ..EffectQuery::default() };
     assert_eq!(store.effects(&query).await.unwrap(), open);
     put(&*store, &succeeded(&open[3])).await.unwrap();

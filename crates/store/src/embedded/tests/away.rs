@@ -36,7 +36,7 @@ async fn an_archive_that_takes_nothing_stops_neither_a_start_nor_a_running_store
     let refused = store.archive(LATER).await;
     assert!(matches!(refused, Err(StoreError::Unreachable(_))), "{refused:?}");
     records.push(make(&*store, "meanwhile", true).await);
-    records.sort_by_key(|record| record.record_id);
+    records.sort_by_key(EffectRecord::place);
     store.snapshot().await.unwrap();
     check(&store, &records).await;
     store.close().await.unwrap();
@@ -65,7 +65,7 @@ async fn archived_segments_may_leave_the_machine_under_a_running_store() {
     for number in 0..30 {
         records.push(make(&*store, &format!("later-{number}"), true).await);
     }
-    records.sort_by_key(|record| record.record_id);
+    records.sort_by_key(EffectRecord::place);
     assert!(store.scrub().await.unwrap() >= 30, "what is here is read");
     let again = store.archive(LATER).await.unwrap();
     assert!(again.first_seq > before.first_seq, "{again:?}");

@@ -38,7 +38,7 @@ pub(super) async fn filled(store: &EmbeddedStore, rounds: u32) -> Vec<EffectReco
             put(store, record).await.unwrap();
         }
     }
-    records.sort_by_key(|record| record.record_id);
+    records.sort_by_key(EffectRecord::place);
     records
 }
 
@@ -378,7 +378,7 @@ async fn settled_records_are_listed_by_age() {
     loop {
         let page = store.effects(&EffectQuery { after, ..query.clone() }).await.unwrap();
         let Some(last) = page.last() else { break };
-        after = Some(last.record_id);
+        after = Some(last.place());
         found.extend(page);
     }
     assert_eq!(found, expected[..12]);
@@ -388,7 +388,7 @@ async fn settled_records_are_listed_by_age() {
     loop {
         let page = store.effects(&EffectQuery { after, ..due.clone() }).await.unwrap();
         let Some(last) = page.last() else { break };
-        after = Some(last.record_id);
+        after = Some(last.place());
         for record in &page {
             let tombstone = EffectState::Tombstone {
                 was: "succeeded".to_owned(),

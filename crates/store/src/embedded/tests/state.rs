@@ -27,7 +27,7 @@ async fn filled(config: &EmbeddedConfig, count: u32) -> Vec<EffectRecord> {
     changes.runs.push(run("run_1", 9));
     store.commit(changes).await.unwrap();
     store.close().await.unwrap();
-    records.sort_by_key(|record| record.record_id);
+    records.sort_by_key(EffectRecord::place);
     records
 }
 
