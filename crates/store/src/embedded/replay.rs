@@ -20,7 +20,7 @@ use super::codec::{Entry, Meta, decode_entry};
 use super::edits::{Change, edits_of};
 use super::merkle::Merkle;
 use super::overlay::Overlay;
-use super::tree::{Tree, TreeFault};
+use super::tree::{Rebuilding, Tree, TreeFault};
 use super::{keys, read};
 use crate::journal::{Frame, Placed, VisitError};
 use crate::rules::{Base, Claimants, Op, Rules, Transaction};
@@ -37,8 +37,8 @@ pub(super) struct Replay<'a> {
     changes: Vec<Change>,
     hashes: Vec<[u8; 32]>,
     last_seq: u64,
-    /// Whether there was nothing in the tree.
-    is_new: bool,
+    /// Where there was nothing in the tree.
+    rebuilding: Option<Rebuilding>,
     /// Collects transitions that the state machines do not allow; without it they are trusted, since they were checked when written.
     judge: Option<&'a mut Judge>,
 }
@@ -67,7 +67,7 @@ impl<'a> Replay<'a> {
             changes: Vec::new(),
             hashes: Vec::new(),
             last_seq,
-            is_new: last_seq == 0,
+            rebuilding: (last_seq == 0).then(Rebuilding::default),
             judge,
         }
     }
@@ -98,7 +98,7 @@ impl<'a> Replay<'a> {
     /// Writes the pending edits to the state, and all that is gathered of a new one.
     pub(super) fn finish(&mut self) -> Result<(), TreeFault> {
         self.flush()?;
-        if self.is_new { self.tree.write_rebuilt() } else { Ok(()) }
+        self.rebuilding.as_mut().map_or(Ok(()), |rebuilding| rebuilding.finish(self.tree))
     }
 
     fn flush(&mut self) -> Result<(), TreeFault> {
@@ -110,10 +110,9 @@ impl<'a> Replay<'a> {
             (meta.applied_seq, meta.head) = (applied_seq, head);
             (meta.counts, meta.frontier) = (counts, frontier);
         };
-        if self.is_new {
-            self.tree.apply_rebuilt(edits, advance)?;
-        } else {
-            self.tree.apply(&edits, advance)?;
+        match &mut self.rebuilding {
+            Some(rebuilding) => rebuilding.apply(self.tree, edits, advance)?,
+            None => self.tree.apply(&edits, advance)?,
         }
         self.merkle.put(grown);
         self.changes.clear();

@@ -27,6 +27,8 @@ use placet_ledger::store::StoreError;
 use sled::{Batch, Db, IVec};
 use tokio::time::Instant;
 
+pub(super) use rebuild::Rebuilding;
+
 use super::codec::{Meta, Stored, decode_value};
 use super::edits::Edits;
 use super::fresh::{Fresh, Pair, Pairs, Span};

@@ -1,10 +1,12 @@
 //! Writing a tree that is rebuilt.
 //!
-//! Owns writing from several threads, key by key: one batch of sled's keeps everybody else out of it. Not whole entries at a time: a tree
-//! that was left in the middle of this does not match its metadata, and is built again at the next start.
+//! Owns writing from several threads, key by key: one batch of sled's keeps everybody else out of it. They write while more is gathered.
+//! Invariant: the metadata is written last, so that a tree that was left in the middle of this does not match it, and is built again at
+//! the next start.
 
 use std::num::NonZero;
-use std::thread;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use sled::{Db, IVec};
 
@@ -17,6 +19,17 @@ use crate::embedded::sums::hash_of;
 /// The most threads that write.
 const WRITERS_MAX: usize = 8;
 
+type Pairs = Vec<(Vec<u8>, Option<IVec>)>;
+
+/// The keys that are written at the moment. Nobody else uses the tree until [`Self::finish`].
+#[derive(Debug, Default)]
+pub(in crate::embedded) struct Rebuilding {
+    pairs: Arc<Pairs>,
+    writers: Vec<JoinHandle<Result<Change, TreeFault>>>,
+    /// How many keys were gathered meanwhile.
+    gathered: usize,
+}
+
 /// What writing some keys changed in the count and the sum of all.
 #[derive(Debug, Default)]
 struct Change {
@@ -24,43 +37,80 @@ struct Change {
     sum: u64,
 }
 
-impl Tree {
-    /// Applies edits as [`Tree::apply`] does, without reading what they replace before it is written. Nobody else uses the tree meanwhile.
-    pub(in crate::embedded) fn apply_rebuilt(
-        &self,
+impl Rebuilding {
+    /// Applies edits as [`Tree::apply`] does, without reading what they replace before it is written.
+    pub(in crate::embedded) fn apply(
+        &mut self,
+        tree: &Tree,
         edits: Edits,
         advance: impl FnOnce(&mut Meta),
     ) -> Result<(), TreeFault> {
-        advance(&mut self.meta.lock());
-        let many = {
-            let mut fresh = self.fresh.write();
-            let as_kept = |value: Option<Vec<u8>>| value.map(IVec::from);
-            fresh.extend(edits.into_iter().map(|(key, value)| (key, as_kept(value))));
-            fresh.len()
-        };
-        if many >= FRESH_KEYS_MAX { self.write_rebuilt() } else { Ok(()) }
+        advance(&mut tree.meta.lock());
+        self.gathered = self.gathered.saturating_add(edits.len());
+        let as_kept = |value: Option<Vec<u8>>| value.map(IVec::from);
+        tree.fresh.write().extend(edits.into_iter().map(|(key, value)| (key, as_kept(value))));
+        if self.gathered < FRESH_KEYS_MAX {
+            return Ok(());
+        }
+        self.wait(tree)?;
+        self.begin(tree)
     }
 
     /// Writes what was gathered, and then the metadata.
-    pub(in crate::embedded) fn write_rebuilt(&self) -> Result<(), TreeFault> {
-        let pairs: Vec<_> = std::mem::take(&mut *self.fresh.write()).into_iter().collect();
-        let writers = thread::available_parallelism().map_or(1, NonZero::get).min(WRITERS_MAX);
-        let part = pairs.len().div_ceil(writers).max(1);
-        let changes = thread::scope(|scope| {
-            let write = |pairs| guarded(|| write_each(self.db.get()?, pairs));
-            let started: Vec<_> =
-                pairs.chunks(part).map(|pairs| scope.spawn(move || write(pairs))).collect();
-            let ended = started.into_iter().map(|writer| writer.join());
-            ended.map(|end| end.unwrap_or(Err(TreeFault::Panicked))).collect::<Vec<_>>()
-        });
-        let mut meta = self.meta.lock();
-        for change in changes {
-            let Change { keys, sum } = change?;
+    pub(in crate::embedded) fn finish(&mut self, tree: &Tree) -> Result<(), TreeFault> {
+        self.wait(tree)?;
+        self.begin(tree)?;
+        self.wait(tree)?;
+        let meta = tree.meta().encode(keys::META);
+        guarded(|| tree.db.get()?.insert(keys::META, meta))?;
+        Ok(())
+    }
+
+    /// Begins to write what was gathered. Until it is written, readers find it where it is.
+    fn begin(&mut self, tree: &Tree) -> Result<(), TreeFault> {
+        let fresh = tree.fresh.read();
+        self.pairs =
+            Arc::new(fresh.iter().map(|(key, value)| (key.clone(), value.clone())).collect());
+        self.gathered = 0;
+        let many = thread::available_parallelism().map_or(1, NonZero::get).min(WRITERS_MAX);
+        let part = self.pairs.len().div_ceil(many).max(1);
+        for number in 0..self.pairs.len().div_ceil(part) {
+            let (db, pairs) = (tree.db.get()?.clone(), Arc::clone(&self.pairs));
+            let write = move || {
+                guarded(|| write_each(&db, pairs.chunks(part).nth(number).unwrap_or_default()))
+            };
+            let writer = thread::Builder::new().name("placet-rebuild".to_owned()).spawn(write);
+            self.writers.push(writer?);
+        }
+        Ok(())
+    }
+
+    /// Waits until it is written.
+    fn wait(&mut self, tree: &Tree) -> Result<(), TreeFault> {
+        let ended: Vec<_> = self.writers.drain(..).map(JoinHandle::join).collect();
+        let mut meta = tree.meta.lock();
+        for change in ended {
+            let Change { keys, sum } = change.unwrap_or(Err(TreeFault::Panicked))?;
             meta.keys = meta.keys.wrapping_add(keys);
             meta.sum = meta.sum.wrapping_add(sum);
         }
-        guarded(|| self.db.get()?.insert(keys::META, meta.encode(keys::META)))?;
+        let mut fresh = tree.fresh.write();
+        for (key, value) in std::mem::take(&mut self.pairs).iter() {
+            // It may have changed since.
+            if fresh.get(key) == Some(value) {
+                fresh.remove(key);
+            }
+        }
         Ok(())
+    }
+}
+
+impl Drop for Rebuilding {
+    /// After a fault: nobody writes to a tree that is let go.
+    fn drop(&mut self) {
+        for writer in self.writers.drain(..) {
+            drop(writer.join());
+        }
     }
 }
 
