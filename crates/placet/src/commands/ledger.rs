@@ -43,7 +43,7 @@ pub(crate) struct Args {
 /// What to do with the ledger.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List records, newest first (operators).
+    /// List records, the last changed first (operators).
     List {
         /// Only records in this state, such as indeterminate, dispatched or succeeded.
         #[arg(long)]
