@@ -4,7 +4,10 @@
 //! Owns the last requests of a round. Invariants: bounded by the time in which everything has to be settled; the operator only states
 //! what the witness has seen.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use placet_chaos::{
@@ -126,7 +129,10 @@ pub(crate) async fn records(
     let bearer = scene.people.bearer(tenant, operator).ok()?;
     let filter = state.map(|state| format!("&state={state}")).unwrap_or_default();
     let path = format!("/v1/ledger?limit=200{filter}");
-    scene.api.list(node, &path, bearer, "records", RecordRow::read).await
+    let rows = scene.api.list(node, &path, bearer, "records", RecordRow::read).await?;
+    // One that moves on meanwhile is listed once more.
+    let last: BTreeMap<_, _> = rows.into_iter().map(|row| (row.record_id.clone(), row)).collect();
+    Some(last.into_values().collect())
 }
 
 /// An operator resolves some unknown outcomes, as the witness has seen them.

@@ -50,7 +50,7 @@ impl Params {
     /// Takes an identifier.
     pub(crate) fn id<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Failure> {
         let parse = |text: String| {
-            text.parse().map_err(|_malformed| Failure::malformed(format!("`{name}` is not an id")))
+            text.parse().map_err(|_malformed| Failure::malformed(format!("`{name}` is malformed")))
         };
         self.text(name).map(parse).transpose()
     }

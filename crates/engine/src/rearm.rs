@@ -18,7 +18,7 @@ const PAGE: usize = 100;
 
 /// Sends re-armed calls that wait: after a restart, after another node died, or because they could not be sent before.
 pub(crate) async fn send_waiting(context: &Arc<Context>) {
-    let page = context.rounds.rearmed.next(&context.ledger, "rearmed", PAGE).await;
+    let page = context.rounds.rearmed.next(context.ledger.store(), "rearmed", PAGE).await;
     let waiting = match page {
         Ok(waiting) => waiting,
         Err(error) => return context.node.noticed(&error.into()),

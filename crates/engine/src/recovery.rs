@@ -135,7 +135,7 @@ pub(crate) async fn find_overdue(context: &Arc<Context>) {
     if context.node.is_ending() || context.node.health().is_ledger_lost() {
         return;
     }
-    let page = match context.rounds.overdue.next(&context.ledger, "dispatched", PAGE).await {
+    let page = match context.rounds.overdue.next(context.ledger.store(), "dispatched", PAGE).await {
         Ok(page) => page,
         Err(error) => return context.node.noticed(&error.into()),
     };

@@ -8,11 +8,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use placet_ledger::{
-    ledger::Ledger,
     record::{Attempt, EffectRecord},
-    store::{EffectQuery, StoreError},
+    store::{EffectQuery, Store, StoreError},
 };
-use placet_types::ids::{RecordId, RecordPlace};
+use placet_types::{
+    clock::Timestamp,
+    ids::{RecordId, RecordPlace},
+};
 
 use crate::adapters::ports::backoff;
 
@@ -32,22 +34,31 @@ pub(crate) struct Rounds {
 
 /// The cursor over the records in a state: each round continues where the previous one stopped, so that none is left out.
 #[derive(Debug, Default)]
-pub(crate) struct Cursor(Mutex<Option<RecordPlace>>);
+pub(crate) struct Cursor(Mutex<Option<Pass>>);
+
+/// A pass over a whole list.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    began: Timestamp,
+    after: RecordPlace,
+}
 
 impl Cursor {
-    /// The next records, `limit` at most; after the last of them the next round begins at the front.
+    /// The next records, `limit` at most. After the last that was there when the pass began, the next round begins at the front: what has
+    /// come since would keep the oldest ones waiting.
     pub(crate) async fn next(
         &self,
-        ledger: &Ledger,
+        store: &dyn Store,
         state: &str,
         limit: usize,
     ) -> Result<Vec<EffectRecord>, StoreError> {
-        let after = *self.0.lock();
-        let query =
-            EffectQuery { state: Some(state.to_owned()), after, limit, ..EffectQuery::default() };
-        let page = ledger.store().effects(&query).await?;
-        let last = page.last().filter(|_| page.len() >= limit);
-        *self.0.lock() = last.map(EffectRecord::place);
+        let pass = *self.0.lock();
+        let began = pass.map_or_else(|| store.now(), |pass| pass.began);
+        let (state, after) = (Some(state.to_owned()), pass.map(|pass| pass.after));
+        let page =
+            store.effects(&EffectQuery { state, after, limit, ..EffectQuery::default() }).await?;
+        let last = page.last().filter(|last| page.len() >= limit && last.updated_at < began);
+        *self.0.lock() = last.map(|last| Pass { began, after: last.place() });
         Ok(page)
     }
 }
@@ -91,5 +102,102 @@ impl Asked {
             *known = (attempt.number, Instant::now());
         }
         known.1.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_ledger::{
+        record::{EffectState, RECORD_VERSION, dispatch_token},
+        store::{Changes, EffectChange},
+        testing::{MemoryStore, ready},
+    };
+    use placet_types::{
+        contract::Dedup,
+        digest::Digest,
+        ids::IdempotencyKey,
+        principal::{KeyScope, PrincipalKind},
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_790_000_000_000);
+
+    /// Dispatches a call; answers when.
+    fn dispatch(store: &MemoryStore, name: &str) -> Timestamp {
+        let scope = KeyScope {
+            tenant: "acme".parse().unwrap(),
+            kind: PrincipalKind::Agent,
+            agent: "bot".parse().unwrap(),
+            on_behalf_of: None,
+            capability: "notes/erase".parse().unwrap(),
+        };
+        let (key, digest) = (IdempotencyKey::new(name).unwrap(), Digest::of(name.as_bytes()));
+        let (record_id, now) = (RecordId::derive(&scope, &key), store.now());
+        let claimed = EffectRecord {
+            version: RECORD_VERSION,
+            record_id,
+            call_id: format!("call-{name}").parse().unwrap(),
+            scope,
+            key,
+            run_id: "run".parse().unwrap(),
+            requested_digest: digest,
+            parked: digest,
+            created_at: now,
+            updated_at: now,
+            rev: 0,
+            arm: 1,
+            attempts: 0,
+            unknown: None,
+            state: EffectState::Claimed { epoch: store.epoch() },
+        };
+        ready(store.claim(claimed.clone())).unwrap();
+        let attempt = Attempt {
+            number: 1,
+            token: dispatch_token(&record_id, 1),
+            class: Dedup::Opaque,
+            deadline_at: now,
+            first_dispatched_at: now,
+            after_unknown: false,
+            epoch: store.epoch(),
+            adopted_by: None,
+            decision_id: "dec_1".parse().unwrap(),
+            bundle_digest: digest,
+            request_digest: digest,
+            contract_digest: digest,
+            approval_id: None,
+            grant: None,
+            reserve: None,
+        };
+        let (attempts, state) = (1, EffectState::Dispatched(attempt));
+        let sent = EffectRecord { state, attempts, rev: 1, ..claimed };
+        let effects = vec![EffectChange::Put(Box::new(sent))];
+        ready(store.commit(Changes { effects, ..Changes::default() })).unwrap();
+        now
+    }
+
+    #[test]
+    fn what_comes_meanwhile_does_not_keep_the_oldest_waiting() {
+        let (store, cursor) = (MemoryStore::new(NOW), Cursor::default());
+        let mut sent = Vec::new();
+        let mut more = |store: &MemoryStore| {
+            store.advance_ms(1);
+            let name = format!("call-{}", sent.len());
+            sent.push(dispatch(store, &name));
+            sent.len()
+        };
+        for _ in 0..5 {
+            more(&store);
+        }
+        store.advance_ms(1);
+        let mut first_seen = Vec::new();
+        for _ in 0..6 {
+            let page = ready(cursor.next(&store, "dispatched", 2)).unwrap();
+            first_seen.push(page.first().unwrap().updated_at.since_ms(NOW));
+            // As many come as are read.
+            more(&store);
+            more(&store);
+        }
+        assert_eq!(first_seen, [1, 3, 5, 1, 3, 5], "each pass ends with what it began with");
     }
 }

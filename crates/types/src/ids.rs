@@ -333,7 +333,7 @@ impl FromStr for RecordId {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(try_from = "String", into = "String")]
-#[schemars(with = "String", extend("pattern" = "^-?[0-9]{1,18}\\.sha256:[0-9a-f]{64}$"))]
+#[schemars(with = "String", extend("pattern" = "^-?[0-9]{1,19}\\.sha256:[0-9a-f]{64}$"))]
 pub struct RecordPlace {
     /// When the record last moved.
     pub updated_at: Timestamp,
@@ -377,7 +377,7 @@ mod tests {
     use crate::{clock::Timestamp, digest::Digest};
 
     #[test]
-    fn a_place_is_read_as_it_was_written_and_nothing_else_is_one() {
+    fn a_place_is_read_as_it_was_written_and_what_is_malformed_is_none() {
         let place =
             |ms, of| RecordPlace { updated_at: Timestamp::from_ms(ms), record_id: RecordId(of) };
         let (low, high) = (Digest::of(b"low"), Digest::of(b"high"));

@@ -198,7 +198,7 @@ impl Route {
         )
     }
 
-    /// A list with pages, whose entries have identifiers of type `T`.
+    /// A list with pages, whose entries have places of type `T`.
     pub(super) fn paged<T: JsonSchema>(self) -> Self {
         self.query("after", "The `next_after` of the previous page", identifier::<T>()).query(
             "limit",

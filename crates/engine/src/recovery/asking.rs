@@ -164,7 +164,8 @@ pub(crate) async fn count(context: &Context) {
 
 /// One round over unknown outcomes (T8 by probe). Each adapter is asked separately, so that one that hangs delays only its own calls.
 pub(crate) async fn round(context: &Arc<Context>) {
-    let page = match context.rounds.asking.next(&context.ledger, "indeterminate", PAGE).await {
+    let page = match context.rounds.asking.next(context.ledger.store(), "indeterminate", PAGE).await
+    {
         Ok(page) => page,
         Err(error) => return context.node.noticed(&error.into()),
     };

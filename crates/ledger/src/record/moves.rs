@@ -214,7 +214,8 @@ impl EffectRecord {
     pub fn moved(&self, state: EffectState, now: Timestamp) -> Result<Self, IllegalMove> {
         let mut next = Self {
             version: super::RECORD_VERSION,
-            updated_at: now,
+            // Lists are in this order: a node whose clock is behind moves nothing back in them.
+            updated_at: now.max(self.updated_at),
             rev: self.rev.saturating_add(1),
             state,
             ..self.clone()

@@ -2,7 +2,7 @@
 //!
 //! Owns the tables and the options. Offline commands take the lock on the data folder, or name its holder.
 
-use std::path::PathBuf;
+use std::{collections::HashSet, path::PathBuf};
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 use placet_api::documents::{BackupDocument, RecordList};
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 /// What to do with the ledger.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List records, the last changed first (operators).
+    /// List records by their last change (operators).
     List {
         /// Only records in this state, such as indeterminate, dispatched or succeeded.
         #[arg(long)]
@@ -221,8 +221,10 @@ async fn list(client: &Client, state: Option<&str>) -> Outcome {
             break;
         }
     }
-    // Newest change first.
+    // Newest change first. One that has moved on while they were listed came twice.
     records.reverse();
+    let mut seen = HashSet::new();
+    records.retain(|record| seen.insert(record.record_id));
     client.answer(&records, |records| {
         if records.is_empty() {
             return output::line("no records");

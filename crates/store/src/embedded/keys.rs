@@ -98,6 +98,18 @@ pub(super) fn effect_place(at: &RecordPlace) -> Vec<u8> {
     place(at.updated_at, at.record_id.digest().as_bytes())
 }
 
+/// The place in such a list at this rest of a key; `None`: it is none.
+pub(super) fn effect_place_of(rest: &[u8]) -> Option<RecordPlace> {
+    let (time, digest) = rest.split_first_chunk::<8>()?;
+    let record_id = record_id(digest)?;
+    Some(RecordPlace { updated_at: from_ordered(*time), record_id })
+}
+
+/// The record whose digest these bytes are.
+pub(super) fn record_id(bytes: &[u8]) -> Option<RecordId> {
+    Digest::from_bytes(bytes.try_into().ok()?).to_string().parse().ok()
+}
+
 /// A place in a list that is ordered by a time: the time, then an id. The empty one is before all of them.
 pub(super) fn place(at: Timestamp, id: &[u8]) -> Vec<u8> {
     [ordered(at).as_slice(), id].concat()

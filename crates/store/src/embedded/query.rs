@@ -9,9 +9,7 @@ use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::outbox::Outbox;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalQuery, EffectQuery, StoreError};
-use placet_types::clock::Timestamp;
-use placet_types::digest::Digest;
-use placet_types::ids::{RecordId, ToolCallId};
+use placet_types::ids::{RecordPlace, ToolCallId};
 
 use super::codec::decode_value;
 use super::state::State;
@@ -43,9 +41,11 @@ pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRe
     let page = |place: Option<&[u8]>, most| {
         page_of_effects(state, &tree, query, &lists_at(&prefixes, place), most)
     };
-    paged(query.limit, place, page, |record_id| {
-        let record = state.record(&tree, &keys::effect(record_id))?;
-        Ok(record.filter(|record| fits(state, query, record)))
+    paged(query.limit, place, page, |place| {
+        let record = state.record(&tree, &keys::effect(&place.record_id))?;
+        // One that has moved since is found once more, at its new place.
+        Ok(record
+            .filter(|record: &EffectRecord| record.place() == *place && fits(state, query, record)))
     })
 }
 
@@ -85,24 +85,23 @@ fn page_of_effects(
     query: &EffectQuery,
     lists: &[List],
     most: usize,
-) -> Result<Page<RecordId>, StoreError> {
+) -> Result<Page<RecordPlace>, StoreError> {
     let tenant = query.tenant.as_ref().map(|tenant| tenant.as_str().as_bytes());
     let mut page = Page { found: Vec::new(), next: None };
-    let (mut looked_at, mut is_over) = (0_usize, true);
+    let mut looked_at = 0_usize;
     let mut visit = |rest: &[u8], value: &[u8]| {
-        let (age, digest) = rest.split_at_checked(8).unwrap_or((rest, &[]));
-        if query.settled_before.is_some_and(|before| moved_at(age) >= Some(before)) {
+        let place = keys::effect_place_of(rest);
+        let updated_at = place.map(|place| place.updated_at);
+        if query.settled_before.is_some_and(|before| updated_at >= Some(before)) {
             return false;
         }
         if tenant.is_none_or(|tenant| tenant == value) {
-            page.found.extend(record_id(digest));
+            page.found.extend(place);
         }
         looked_at = looked_at.saturating_add(1);
-        is_over = page.found.len() < most && looked_at < LOOKED_AT_MAX;
-        if !is_over {
-            page.next = Some(rest.to_vec());
-        }
-        is_over
+        // Also after the last one: what has moved since is behind it.
+        page.next = Some(rest.to_vec());
+        page.found.len() < most && looked_at < LOOKED_AT_MAX
     };
     let merged = tree.merge(lists, Order::Ascending, &mut visit);
     merged.map_err(|fault| state.fail_tree(&fault))?;
@@ -118,10 +117,6 @@ pub(super) fn lists_at(prefixes: &[Vec<u8>], place: Option<&[u8]>) -> Vec<List> 
 /// The order of a list.
 pub(super) const fn order(newest_first: bool) -> Order {
     if newest_first { Order::Descending } else { Order::Ascending }
-}
-
-fn moved_at(age: &[u8]) -> Option<Timestamp> {
-    Some(keys::from_ordered(age.try_into().ok()?))
 }
 
 /// Approvals.
@@ -212,9 +207,4 @@ pub(super) fn page_of_ids<I: FromStr>(
     };
     tree.merge(lists, order, &mut visit).map_err(|fault| state.fail_tree(&fault))?;
     Ok(page)
-}
-
-/// The record whose digest these bytes are.
-pub(super) fn record_id(bytes: &[u8]) -> Option<RecordId> {
-    Digest::from_bytes(bytes.try_into().ok()?).to_string().parse().ok()
 }

@@ -101,7 +101,7 @@ impl Store for EmbeddedStore {
             return Ok(Some(claimed));
         }
         let found = tree.get(&keys::call(call_id)).map_err(|fault| self.state.fail_tree(&fault))?;
-        let Some(record_id) = found.and_then(|bytes| query::record_id(&bytes)) else {
+        let Some(record_id) = found.and_then(|bytes| keys::record_id(&bytes)) else {
             return Ok(None);
         };
         let record: Option<EffectRecord> = self.state.record(&tree, &keys::effect(&record_id))?;

@@ -67,6 +67,11 @@ pub(super) async fn entry_of(
     Ok(Some((log, number(seq))))
 }
 
+/// Whether records in this state have no end yet.
+fn is_unsettled(state: &str) -> bool {
+    ["pending_approval", "approved", "dispatched", "rearmed", "indeterminate"].contains(&state)
+}
+
 pub(super) async fn effects(
     pool: &Pool,
     wanted: &EffectQuery,
@@ -82,7 +87,7 @@ pub(super) async fn effects(
         (wanted.tenant.is_some(), " AND e.tenant = $3"),
         (wanted.state.is_some(), " AND e.state = $4"),
         // True of all of them; said so that the plan may use the small index of unsettled records.
-        (wanted.state.as_deref() == Some("indeterminate"), " AND NOT e.is_settled"),
+        (wanted.state.as_deref().is_some_and(is_unsettled), " AND NOT e.is_settled"),
         (wanted.open_only, " AND NOT e.is_settled AND e.is_open"),
         (
             wanted.orphaned,

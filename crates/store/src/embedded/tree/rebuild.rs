@@ -10,21 +10,24 @@ use std::thread::{self, JoinHandle};
 
 use sled::{Db, IVec};
 
-use super::{FRESH_KEYS_MAX, Tree, TreeFault, guarded};
+use super::{Tree, TreeFault, guarded};
 use crate::embedded::codec::Meta;
 use crate::embedded::edits::Edits;
 use crate::embedded::keys;
 use crate::embedded::sums::hash_of;
 
+/// How many keys are gathered before they are written; in tests of the store so few that this happens.
+const GATHERED_MAX: usize = if cfg!(test) { 64 } else { 16_384 };
 /// The most threads that write.
 const WRITERS_MAX: usize = 8;
 
-type Pairs = Vec<(Vec<u8>, Option<IVec>)>;
+/// Keys with their values; `None`: the key is removed.
+type Gathered = Vec<(Vec<u8>, Option<IVec>)>;
 
 /// The keys that are written at the moment. Nobody else uses the tree until [`Self::finish`].
 #[derive(Debug, Default)]
 pub(in crate::embedded) struct Rebuilding {
-    pairs: Arc<Pairs>,
+    pairs: Arc<Gathered>,
     writers: Vec<JoinHandle<Result<Change, TreeFault>>>,
     /// How many keys were gathered meanwhile.
     gathered: usize,
@@ -49,7 +52,7 @@ impl Rebuilding {
         self.gathered = self.gathered.saturating_add(edits.len());
         let as_kept = |value: Option<Vec<u8>>| value.map(IVec::from);
         tree.fresh.write().extend(edits.into_iter().map(|(key, value)| (key, as_kept(value))));
-        if self.gathered < FRESH_KEYS_MAX {
+        if self.gathered < GATHERED_MAX {
             return Ok(());
         }
         self.wait(tree)?;
@@ -88,9 +91,9 @@ impl Rebuilding {
     /// Waits until it is written.
     fn wait(&mut self, tree: &Tree) -> Result<(), TreeFault> {
         let ended: Vec<_> = self.writers.drain(..).map(JoinHandle::join).collect();
-        let mut meta = tree.meta.lock();
         for change in ended {
             let Change { keys, sum } = change.unwrap_or(Err(TreeFault::Panicked))?;
+            let mut meta = tree.meta.lock();
             meta.keys = meta.keys.wrapping_add(keys);
             meta.sum = meta.sum.wrapping_add(sum);
         }

@@ -93,7 +93,7 @@ async fn a_deadlock_with_somebody_else_is_survived() {
     let database = database().await;
     let store = open(database.config("node-1")).await;
     let mut records = vec![make(&*store, "one", false).await, make(&*store, "two", false).await];
-    records.sort_by_key(EffectRecord::place);
+    records.sort_by_key(|record| record.record_id);
     let lock = |record: &EffectRecord| {
         let id = hex::encode(record.record_id.digest().as_bytes());
         format!("SELECT 1 FROM placet.effects WHERE record_id = '\\x{id}' FOR UPDATE")
