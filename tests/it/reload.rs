@@ -447,9 +447,12 @@ async fn nodes_with_one_ledger_decide_by_the_same_set_or_not_at_all() {
 
 #[tokio::test]
 async fn the_doctor_compares_a_running_server_with_the_files() {
-    let port = placet_testkit::port::free_port().unwrap();
-    let setup = setup().with("admin_listen", json!(format!("127.0.0.1:{port}")));
-    let setup = setup.arg("--admin-listen").arg(&format!("127.0.0.1:{port}"));
+    // Ports of its own: others may have the default ones.
+    let mut setup = setup();
+    for (key, option) in [("listen", "--listen"), ("admin_listen", "--admin-listen")] {
+        let address = format!("127.0.0.1:{}", placet_testkit::port::free_port().unwrap());
+        setup = setup.with(key, json!(address)).arg(option).arg(&address);
+    }
     let placet = setup.start().await;
     let running = || async {
         let ran = setup.configured(&["doctor", "--json"]).await;
