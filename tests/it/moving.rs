@@ -21,11 +21,30 @@ fn delete(name: &str, step: &str) -> Value {
     plan("files__delete", step, json!({ "path": name }))
 }
 
+fn ids(records: &Value) -> impl Iterator<Item = String> {
+    records.as_array().unwrap().iter().map(|record| text(record, "record_id"))
+}
+
+/// The ids of all records, page by page, the last changed one first.
+async fn in_pages(setup: &Setup, placet: &Placet) -> Vec<String> {
+    let ben = setup.ben(placet).await;
+    let (mut found, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = ben.get(&format!("/v1/ledger?limit=7{after}")).await.ok();
+        found.splice(0..0, ids(&page["records"]).collect::<Vec<_>>().into_iter().rev());
+        match page["next_after"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return found,
+        }
+    }
+}
+
 /// `placet ledger list` and the approvals, as an operator gets them.
 async fn listed(setup: &Setup, placet: &Placet) -> (String, Value, Value) {
     let token = setup.token("user", "ben").await;
     let table = setup.asks(placet, &token, &["ledger", "list"]).await.ok().to_owned();
     let records = setup.asks(placet, &token, &["ledger", "--json", "list"]).await.json();
+    assert_eq!(in_pages(setup, placet).await, ids(&records).collect::<Vec<_>>());
     let approvals = setup.ben(placet).await.get("/v1/approvals?state=pending").await.ok();
     (table, records, approvals)
 }
