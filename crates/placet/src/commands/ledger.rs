@@ -221,7 +221,7 @@ async fn list(client: &Client, state: Option<&str>) -> Outcome {
             break;
         }
     }
-    // Newest change first. One that has moved on while they were listed came twice.
+    // The last change first. A record that changed while they were listed came twice.
     records.reverse();
     let mut seen = HashSet::new();
     records.retain(|record| seen.insert(record.record_id));
@@ -234,7 +234,9 @@ async fn list(client: &Client, state: Option<&str>) -> Outcome {
             records.iter().map(row),
         );
         if after.is_some() {
-            output::line("there are more, changed later: `--state` lists fewer");
+            output::line(
+                "there are more, which changed later than these; list fewer with `--state`",
+            );
         }
     })
 }
