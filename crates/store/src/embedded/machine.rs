@@ -24,7 +24,7 @@ use super::overlay::Overlay;
 use super::state::State;
 use super::tree::{Tree, TreeFault};
 use super::{SyncObserver, keys, read};
-use crate::journal::writer::{AppliedFrame, Apply, Staged};
+use crate::journal::writer::{AppliedFrame, Apply, Effort, Staged};
 use crate::journal::{Content, JournalError, Place};
 use crate::rules::{
     Base, Changed, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
@@ -80,6 +80,9 @@ pub(super) struct Machine {
 
 /// How many entries are applied in one batch: enough to be quick, few enough that readers hardly wait.
 const BATCH_ENTRIES: usize = 64;
+
+/// How large an entry may be with its contents for its caller to write and sync it.
+const LITTLE_BYTES_MAX: usize = 64 << 10;
 
 impl Machine {
     pub(super) fn new(state: Arc<State>, tree: Arc<Tree>, on_sync: Option<SyncObserver>) -> Self {
@@ -243,8 +246,15 @@ impl Apply for Machine {
         request.changes.admission
     }
 
-    fn is_only_written(request: &Box<Request>) -> bool {
-        request.durability == Durability::Written
+    fn effort(request: &Box<Request>) -> Effort {
+        let contents = request.contents.iter().map(Content::stored_bytes);
+        let bytes = contents.fold(request.payload.len(), usize::saturating_add);
+        let is_little = bytes <= LITTLE_BYTES_MAX && request.changes.forget_content.is_empty();
+        match request.durability {
+            Durability::Written => Effort::Write,
+            Durability::Synced if is_little => Effort::Sync,
+            Durability::Synced => Effort::Much,
+        }
     }
 
     fn prepare(

@@ -129,8 +129,8 @@ impl EmbeddedConfig {
     }
 }
 
-/// Called at every sync of the journal, with how many entries it made durable, and how long it took. It runs on the writer's thread and
-/// must not block.
+/// Called at every sync of the journal, with how many entries it made durable, and how long it took. It runs on the thread that
+/// synced, and must not block.
 #[derive(Clone)]
 pub struct SyncObserver(Arc<dyn Fn(u32, Duration) + Send + Sync>);
 

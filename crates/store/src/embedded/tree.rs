@@ -38,7 +38,7 @@ use crate::journal::medium::{Disk, Medium as _, is_refusal};
 
 /// How many keys are gathered before they are written to sled in the background.
 const FRESH_KEYS: usize = 2_048;
-/// The maximum: then the writer itself writes them to sled.
+/// The maximum: then the writer of an entry writes them to sled.
 const FRESH_KEYS_MAX: usize = 16_384;
 /// How many keys are read at a time.
 const PAGE_KEYS: usize = 512;

@@ -1,9 +1,9 @@
-//! The writer: one thread that syncs for many callers, and the appender that it shares with callers that need no sync.
+//! The writer: one thread that syncs for many callers, and the appender that it shares with callers that write by themselves.
 //!
 //! Owns: the queue, the batches, the order journal → sync → state → answers, and stopping at the first failure. Not here: what a request
 //! means (the [`Apply`] given to it).
-//! A request that only has to be written is written by its caller if nobody else is writing: handing it to another thread and back takes
-//! longer than the write.
+//! A request is written by its caller if nobody else is writing, and synced by it if few write and the disk is quick: handing it to another
+//! thread and back takes longer.
 //! Invariants: an answer leaves only after everything prepared before it in its batch is as durable as it asked for; a content is erased
 //! only after the entry that says so is durable; after a failure nothing is accepted and the process is told to end.
 
@@ -58,8 +58,8 @@ pub(crate) trait Apply: Send + 'static {
     /// Whether a request is new work, asked before it is prepared.
     fn admission(request: &Self::Request) -> Admission;
 
-    /// Whether the answer to a request needs no sync, so that its caller may write it.
-    fn is_only_written(request: &Self::Request) -> bool;
+    /// What a request takes, asked before it is prepared.
+    fn effort(request: &Self::Request) -> Effort;
 
     /// Decides a request against the state *including everything prepared before it*, changes that state, and answers the entry that
     /// records it, which will have this place. It must not act on the outside: nothing is durable yet.
@@ -88,6 +88,17 @@ pub(crate) trait Apply: Send + 'static {
 
     /// Reports that one sync made `entries` durable, and how long it took; for measurements.
     fn synced(&mut self, entries: usize, took: Duration);
+}
+
+/// What a request takes, and so who may write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// A write: its answer needs no sync.
+    Write,
+    /// A sync of little.
+    Sync,
+    /// A sync of much, or erasing contents: only the writer's thread does it.
+    Much,
 }
 
 /// The entry that records a request.
@@ -168,15 +179,20 @@ impl<A: Apply> WriterHandle<A> {
         answer.await.unwrap_or_else(|_gone| Err(JournalError::Unanswered.into()))
     }
 
-    /// Writes a request on the caller's thread and answers it; returns it if it has to be queued: its answer needs a sync, or another
-    /// thread is writing or syncing.
+    /// Writes a request on the caller's thread and answers it; returns it if it has to be queued: others wait, another thread is writing or
+    /// syncing, or it takes too long.
     fn write_here(&self, request: A::Request) -> Result<Result<Committed, A::Error>, A::Request> {
-        if !A::is_only_written(&request) {
-            return Err(request);
-        }
         let Some(shared) = self.appender.try_lock() else { return Err(request) };
         let Some(mut appender) = AppenderGuard::of(shared) else { return Err(request) };
-        if !appender.may_write_here() {
+        let is_quick = match A::effort(&request) {
+            Effort::Write => true,
+            // Those that wait share one sync.
+            Effort::Sync => {
+                self.queue.capacity() == self.queue.max_capacity() && appender.may_sync_here()
+            }
+            Effort::Much => false,
+        };
+        if !is_quick || !appender.may_write_here() {
             return Err(request);
         }
         let knows = appender.wants_the_thread();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::super::medium::{Disk, Medium, MediumFile};
 
@@ -49,6 +50,8 @@ struct Plan {
     fail_for_ever: bool,
     failed: bool,
     short_writes: bool,
+    /// How long a sync takes.
+    sync_takes: Duration,
     free_bytes: Option<u64>,
 }
 
@@ -71,6 +74,11 @@ impl FaultyDisk {
     /// Lets the next operation of this kind fail.
     pub(crate) fn fail_next(&self, op: Op, target: Target, failure: Failure) {
         self.fail_nth(1, (op, target), failure);
+    }
+
+    /// How long each sync takes from here on.
+    pub(crate) fn sync_takes(&self, duration: Duration) {
+        self.0.lock().unwrap().sync_takes = duration;
     }
 
     /// Lets one operation of this kind fail, so many from here; the next one is the first.
@@ -213,6 +221,8 @@ impl MediumFile for FaultyFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        let takes = self.disk.0.lock().unwrap().sync_takes;
+        std::thread::park_timeout(takes);
         self.disk.check(Op::Sync, self.target)
     }
 

@@ -1,4 +1,4 @@
-//! The appender: writes entries, on the writer's thread or on that of a caller that needs no sync.
+//! The appender: writes entries and syncs them, on the writer's thread or on a caller's.
 //!
 //! Owns: the order journal → sync → state → erasing within one batch, and when something is due. Not here: who is answered, and stopping
 //! (`batch`). Invariant: only one thread at a time uses it; after a failure nothing more is written.
@@ -27,7 +27,13 @@ pub(super) struct Appender<A: Apply> {
     space_until: Option<Instant>,
     /// Entries written but not yet durable, hence not yet in the state.
     unapplied: Vec<AppliedFrame>,
+    /// How many requests the last batch answered.
+    crowd: usize,
+    /// How long the last sync took.
+    sync_took: Duration,
     sync_due: Option<Instant>,
+    /// Whether the witness names an older entry than the last durable one.
+    is_witness_behind: bool,
     witness_due: Option<Instant>,
     /// When to retry erasing contents that could not be erased yet.
     erase_due: Option<Instant>,
@@ -85,6 +91,9 @@ const SPACE_KNOWN_FOR: Duration = Duration::from_millis(100);
 /// The room a segment must have left for a caller to write to it: beginning the next one needs syncs, which callers should not wait for.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
+/// A caller waits for a sync on its own thread, which others may need, only where syncs take less.
+const SYNC_HERE_WITHIN: Duration = Duration::from_millis(1);
+
 /// One batch.
 pub(super) struct Batch {
     /// Its entries, each with its time.
@@ -120,7 +129,10 @@ impl<A: Apply> Appender<A> {
             later,
             space_until: None,
             unapplied: Vec::new(),
+            crowd: 0,
+            sync_took: Duration::ZERO,
             sync_due: None,
+            is_witness_behind: false,
             witness_due: None,
             erase_due: None,
             state: AppenderState::Sound,
@@ -139,12 +151,19 @@ impl<A: Apply> Appender<A> {
 
     /// Whether there is work that the thread does not know of.
     pub(super) fn wants_the_thread(&self) -> bool {
-        !self.is_sound() || (self.sync_due.is_none() && !self.unapplied.is_empty())
+        let wants_sync = self.sync_due.is_none() && !self.unapplied.is_empty();
+        let wants_witness = self.witness_due.is_none() && self.is_witness_behind;
+        !self.is_sound() || wants_sync || wants_witness
     }
 
     /// Whether a caller may write without having to wait.
     pub(super) fn may_write_here(&self) -> bool {
         self.is_sound() && self.journal.room_bytes() >= ROOM_BYTES_MIN
+    }
+
+    /// Whether a caller may also sync: one at a time writes here, and the disk is quick. Many share a sync better on the writer's thread.
+    pub(super) fn may_sync_here(&self) -> bool {
+        self.crowd <= 1 && self.sync_took < SYNC_HERE_WITHIN && !self.apply.owes_erasures()
     }
 
     const fn is_sound(&self) -> bool {
@@ -172,7 +191,7 @@ impl<A: Apply> Appender<A> {
     pub(super) fn write_one(&mut self, request: A::Request) -> Result<Committed, A::Error> {
         let mut batch = self.begin();
         let answer = self.prepare(request, &mut batch);
-        self.commit(batch)?;
+        self.commit(batch, 1)?;
         answer
     }
 
@@ -229,8 +248,9 @@ impl<A: Apply> Appender<A> {
         Ok(is_low)
     }
 
-    /// Writes a batch, as durably as it asks for.
-    pub(super) fn commit(&mut self, batch: Batch) -> Result<(), JournalError> {
+    /// Writes a batch with the requests of this many callers, as durably as it asks for.
+    pub(super) fn commit(&mut self, batch: Batch, callers: usize) -> Result<(), JournalError> {
+        self.crowd = callers;
         let written = self.write(batch);
         self.guard(written)
     }
@@ -269,17 +289,15 @@ impl<A: Apply> Appender<A> {
         if !self.unapplied.is_empty() {
             let began = Instant::now();
             self.journal.sync()?;
-            self.apply.synced(self.unapplied.len(), began.elapsed());
+            self.sync_took = began.elapsed();
+            self.apply.synced(self.unapplied.len(), self.sync_took);
+            self.is_witness_behind = true;
             // Readers see them from here on.
             self.apply.applied(&self.unapplied)?;
             self.unapplied.clear();
             self.erase()?;
         }
         self.sync_due = None;
-        if self.witness_due.is_none() {
-            // Not delayed by later entries: under steady load the witness would never be written.
-            self.witness_due = Instant::now().checked_add(WITNESS_AFTER);
-        }
         Ok(())
     }
 
@@ -297,9 +315,14 @@ impl<A: Apply> Appender<A> {
         if self.sync_due.is_some_and(|due| due <= now) {
             self.sync()?;
         }
+        if self.witness_due.is_none() && self.is_witness_behind {
+            // Not delayed by later entries: under steady load the witness would never be written.
+            self.witness_due = now.checked_add(WITNESS_AFTER);
+        }
         if self.witness_due.is_some_and(|due| due <= now) {
             self.journal.record_witness()?;
             self.witness_due = None;
+            self.is_witness_behind = false;
         }
         if self.erase_due.is_some_and(|due| due <= now) {
             self.erase()?;

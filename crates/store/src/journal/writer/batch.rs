@@ -127,7 +127,7 @@ impl<A: Apply> Worker<A> {
         if waiters.is_empty() && batch.is_empty() {
             return Ok(closing);
         }
-        let committed = appender.commit(batch);
+        let committed = appender.commit(batch, waiters.len());
         drop(appender);
         for waiter in waiters {
             let answer = match &committed {

@@ -12,8 +12,8 @@ use tempfile::{TempDir, tempdir};
 use tokio::task::JoinHandle;
 
 use super::{
-    Admission, AppliedFrame, Apply, BATCH_REQUESTS_MAX, Committed, Durability, Staged, WriterEnd,
-    WriterHandle, WriterWatch, spawn,
+    Admission, AppliedFrame, Apply, BATCH_REQUESTS_MAX, Committed, Durability, Effort, Staged,
+    WriterEnd, WriterHandle, WriterWatch, spawn,
 };
 use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small, verify};
 use crate::journal::{Content, JournalConfig, JournalError, JournalReader, Place};
@@ -34,6 +34,8 @@ impl Clock for TestClock {
 enum Request {
     /// Records these bytes; answers the sequence number.
     Record(Vec<u8>, Durability),
+    /// The same durably, by its caller where it may.
+    Little(Vec<u8>),
     /// Keeps content and records its digest.
     Keep(Vec<u8>),
     /// Deletes it, and records its digest.
@@ -105,8 +107,15 @@ impl Apply for Noting {
         if matches!(request, Request::Begin) { Admission::New } else { Admission::Completion }
     }
 
-    fn is_only_written(request: &Request) -> bool {
-        matches!(request, Request::Record(_, Durability::Written) | Request::PanicHere)
+    fn effort(request: &Request) -> Effort {
+        match request {
+            Request::Record(_, Durability::Written) | Request::PanicHere => Effort::Write,
+            Request::Little(_) => Effort::Sync,
+            Request::Record(..) | Request::Keep(_) | Request::Forget(_) | Request::Begin => {
+                Effort::Much
+            }
+            Request::Refuse | Request::TooLarge | Request::Panic => Effort::Much,
+        }
     }
 
     fn prepare(&mut self, request: Request, _place: Committed) -> Result<Staged, Refused> {
@@ -117,6 +126,7 @@ impl Apply for Noting {
             Request::Record(payload, durability) => {
                 Staged::new(1, payload, Vec::new(), durability)?
             }
+            Request::Little(payload) => entry(7, payload)?,
             Request::Keep(bytes) => {
                 let content = Content::of(TenantId::new("acme").unwrap(), bytes);
                 let payload = content.digest.as_bytes().to_vec();
