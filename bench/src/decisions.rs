@@ -225,7 +225,7 @@ fn generated(number: usize, tool: &str) -> String {
     format!(
         "@id(\"generated-{number}\")\n@approval(\"never\")\n@reason(\"Tenant {number} may spend so much and no more.\")\n\
          forbid (principal, action == Placet::Action::\"{tool}\", resource is Placet::Tool)\n\
-         when {{ context.req.tenant == Placet::Tenant::\"t{number}\" && context.req.budget.calls_left < {number} }};\n"
+         when {{ context.req.budget.calls_left < -{number} && context.req.tenant == Placet::Tenant::\"local\" }};\n"
     )
 }
 

@@ -26,6 +26,7 @@ use crate::{
     vocabulary::Vocabulary,
 };
 
+mod attributes;
 pub(crate) mod compile;
 mod gates;
 mod judged;

@@ -83,7 +83,7 @@ mod tests {
 permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)"#;
         assert_eq!(verdict(ActorSource::Nobody, &[], &format!("{said};")), "allow");
         // A permit that does not apply allows nothing.
-        let other = format!("{said} when {{ principal == Placet::Agent::\"acme/other\" }};");
+        let other = format!("{said} when {{ principal == Placet::Agent::\"acme/fin-bot\" }};");
         assert_eq!(verdict(ActorSource::Nobody, &[], &other), "policy");
     }
 

@@ -16,7 +16,7 @@ use placet_types::{
     ids::EnvironmentName,
 };
 
-use super::{Snapshot, ToolPlan, UntypedTool, judged::Judged, literals, slice::Slicer};
+use super::{Snapshot, ToolPlan, UntypedTool, attributes, judged::Judged, literals, slice::Slicer};
 use crate::{
     actions,
     annotations::{self, ApprovalRule, Place, PolicyMeta},
@@ -61,6 +61,7 @@ pub(super) fn compile(
     literals::check(&names, source, &set, &policies, contracts, directory)?;
     Judged::of(&names, &set, &drafts)
         .validate(environment, &history, |schema, set| validate(source, &policies, set, schema))?;
+    attributes::check(source, &set, &policies, &schema_text)?;
     check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();
@@ -190,7 +191,7 @@ fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
     let mut read = Vec::new();
     for policy in parsed.policies() {
         let text = policy.to_cedar().unwrap_or_default();
-        let line = file.text.find(&text).map(|at| line_at(&file.text, at));
+        let line = place_of(&file.text, &text).map(|at| line_at(&file.text, at));
         match annotations::read(policy, Place { file: &file.name, line }, text) {
             Ok(mut meta) => {
                 meta.expanded = condition::expanded(&meta);
@@ -206,6 +207,19 @@ fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
     if problems.is_empty() { Ok(read) } else { Err(problems) }
 }
 
+/// Where a policy stands in its file: not in a comment, where its text may stand too.
+pub(super) fn place_of(file: &str, policy: &str) -> Option<usize> {
+    let is_code = |at: &usize| {
+        let before = file.get(..*at).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        // Outside of strings, of which every second part is one.
+        let code = line.split('"').step_by(2);
+        !code.into_iter().any(|part| part.contains("//"))
+    };
+    let mut places = file.match_indices(policy).map(|(at, _)| at);
+    places.clone().find(is_code).or_else(|| places.next())
+}
+
 pub(super) fn line_at(text: &str, at: usize) -> u32 {
     let breaks = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1)
@@ -218,12 +232,19 @@ pub(super) fn expanded(source: &BundleSource) -> Result<Vec<PolicyFile>, Problem
     let files = source.files.iter().map(|file| {
         let own = policies.iter().filter(|policy| policy.file == file.name);
         let text = own.fold(file.text.clone(), |text, policy| match &policy.expanded {
-            Some(expanded) => text.replacen(&policy.text, expanded, 1),
+            Some(expanded) => replaced(text, &policy.text, expanded),
             None => text,
         });
         PolicyFile { name: file.name.clone(), text }
     });
     Ok(files.collect())
+}
+
+fn replaced(mut file: String, policy: &str, by: &str) -> String {
+    if let Some(at) = place_of(&file, policy) {
+        file.replace_range(at..at.saturating_add(policy.len()), by);
+    }
+    file
 }
 
 /// A problem that Cedar found, with its place and advice.

@@ -1,4 +1,5 @@
-//! Names in policies that do not exist: undeclared groups and classes, adapters and tools without a contract.
+//! Names in policies that do not exist: tenants, groups, classes and agents that the directory does not declare, adapters and tools without
+//! a contract.
 //!
 //! Owns the look-up and the advice. A rule about such a name never applies, and Cedar accepts it unless it is an action: an entity may
 //! have any name. Tools named as actions are looked up here too, since Cedar would suggest an action unrelated to the tool.
@@ -9,10 +10,10 @@ use cedar_policy::{EntityUid, PolicyId, PolicySet};
 use placet_types::{
     contract::Contract,
     directory::{Directory, TenantDirectory},
-    ids::{GroupId, TenantId},
+    ids::{GroupId, PrincipalId, TenantId},
 };
 
-use super::compile::line_at;
+use super::compile::{line_at, place_of};
 use crate::{
     annotations::PolicyMeta,
     bundle::{BundleProblem, BundleSource},
@@ -31,18 +32,31 @@ struct Known {
 }
 
 /// The names that may be written, by entity type.
-fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> [Known; 5] {
-    let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&GroupId>| -> BTreeSet<String> {
+fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> Vec<Known> {
+    let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&str>| -> BTreeSet<String> {
         let written = |(tenant, entry): (&TenantId, &TenantDirectory)| {
             declared(entry).into_iter().map(|name| format!("{tenant}/{name}")).collect::<Vec<_>>()
         };
         directory.tenants.iter().flat_map(written).collect()
     };
+    let agents = of_tenants(|tenant| tenant.agents.keys().map(PrincipalId::as_str).collect());
+    let workloads = [&names.agent, &names.service, &names.automation].map(|type_name| Known {
+        type_name: type_name.to_string(),
+        what: "agent",
+        place: "the directory",
+        names: agents.clone(),
+    });
+    let tenants = Known {
+        type_name: names.tenant.to_string(),
+        what: "tenant",
+        place: "the directory",
+        names: directory.tenants.keys().map(ToString::to_string).collect(),
+    };
     let tools = contracts.iter().flat_map(|contract| contract.capabilities.values());
     let lowered: BTreeSet<String> =
         tools.clone().map(|capability| lower_action(&capability.id)).collect();
     let tools: BTreeSet<String> = tools.map(|capability| capability.id.to_string()).collect();
-    [
+    let others = [
         Known {
             type_name: names.action.to_string(),
             what: "tool",
@@ -53,13 +67,13 @@ fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory)
             type_name: names.group.to_string(),
             what: "group",
             place: "the directory",
-            names: of_tenants(|tenant| tenant.groups.keys().collect()),
+            names: of_tenants(|tenant| tenant.groups.keys().map(GroupId::as_str).collect()),
         },
         Known {
             type_name: names.agent_class.to_string(),
             what: "agent class",
             place: "the directory",
-            names: of_tenants(|tenant| tenant.classes.keys().collect()),
+            names: of_tenants(|tenant| tenant.classes.keys().map(GroupId::as_str).collect()),
         },
         Known {
             type_name: names.adapter.to_string(),
@@ -73,7 +87,8 @@ fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory)
             place: "the contracts",
             names: tools,
         },
-    ]
+    ];
+    others.into_iter().chain(workloads).chain([tenants]).collect()
 }
 
 /// Everything that the policies name and that does not exist.
@@ -92,6 +107,9 @@ pub(super) fn check(
         let Some(meta) = policies.iter().find(is_its) else { continue };
         for literal in policy.entity_literals() {
             let type_name = literal.type_name().to_string();
+            if type_name == names.user.to_string() {
+                problems.extend(stranger(directory, &literal, meta, source));
+            }
             let of_type = known.iter().find(|known| known.type_name == type_name);
             // An action that is not a tool has no slash in its name; Cedar knows those.
             let is_tool = literal.id().unescaped().contains('/');
@@ -108,6 +126,33 @@ pub(super) fn check(
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
+/// A user of no tenant. People whom the directory does not list may come with tokens.
+fn stranger(
+    directory: &Directory,
+    literal: &EntityUid,
+    meta: &PolicyMeta,
+    source: &BundleSource,
+) -> Option<BundleProblem> {
+    let name = literal.id().unescaped();
+    let tenant = name.split_once('/').map_or("", |(tenant, _)| tenant);
+    let is_known = directory.tenants.keys().any(|known| known.as_str() == tenant);
+    let problem = || {
+        let message = format!("the user `{name}` is of no tenant of the directory");
+        let help = "write a user as `tenant/name`".to_owned();
+        BundleProblem { line: line_of(literal, meta, source).or(meta.line), ..of(meta, message) }
+            .with_help(help)
+    };
+    (!is_known).then(problem)
+}
+
+fn of(meta: &PolicyMeta, message: String) -> BundleProblem {
+    BundleProblem {
+        file: meta.file.clone(),
+        policy: Some(meta.id.clone()),
+        ..BundleProblem::of_bundle(message)
+    }
+}
+
 fn unknown(
     known: &Known,
     literal: &EntityUid,
@@ -119,22 +164,15 @@ fn unknown(
         || format!("{} has none", known.place),
         |near| format!("did you mean `{near}`?"),
     );
-    BundleProblem {
-        file: meta.file.clone(),
-        line: line_of(literal, meta, source).or(meta.line),
-        policy: Some(meta.id.clone()),
-        ..BundleProblem::of_bundle(format!(
-            "there is no {} `{name}` in {}",
-            known.what, known.place
-        ))
-    }
-    .with_help(help)
+    let message = format!("there is no {} `{name}` in {}", known.what, known.place);
+    BundleProblem { line: line_of(literal, meta, source).or(meta.line), ..of(meta, message) }
+        .with_help(help)
 }
 
 /// The line of the first place in the policy where the entity is written as Cedar writes it.
 fn line_of(literal: &EntityUid, meta: &PolicyMeta, source: &BundleSource) -> Option<u32> {
     let file = source.files.iter().find(|file| file.name == meta.file)?;
-    let start = file.text.find(&meta.text)?;
+    let start = place_of(&file.text, &meta.text)?;
     let within = meta.text.find(&literal.to_string())?;
     Some(line_at(&file.text, start.saturating_add(within)))
 }
@@ -182,6 +220,13 @@ mod tests {
                 "no agent class",
                 "acme/finance-bots",
             ),
+            (r#"principal == Placet::Agent::"helpr""#, "no agent `helpr`", "acme/"),
+            (
+                r#"principal.tenant == Placet::Tenant::"amce""#,
+                "no tenant `amce`",
+                "did you mean `acme`?",
+            ),
+            (r#"principal == Placet::User::"anna""#, "of no tenant", "`tenant/name`"),
             (r#"resource == Placet::Tool::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
             (r#"action == Placet::Action::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
             (r#"resource in Placet::Adapter::"op""#, "no adapter `op`", "ops"),
@@ -200,7 +245,7 @@ mod tests {
             let problem = &problems[0];
             assert_eq!(problem.line, Some(3), "{problem}");
             assert!(problem.message.contains(message), "{problem}");
-            assert_eq!(problem.help.as_deref(), Some(&*format!("did you mean `{near}`?")));
+            assert!(problem.help.as_ref().unwrap().contains(near), "{problem}");
         }
     }
 
