@@ -29,9 +29,13 @@ use crate::{
     snapshot::{Snapshot, compile},
 };
 
-/// When it is tried whether somebody may lift a freeze, where policies depend on the time: every four hours of a week.
-const TIMES_MS: std::ops::Range<i64> = 0..42;
-const BETWEEN_TIMES_MS: i64 = 4 * 3_600_000;
+mod holds;
+
+use holds::{Caller, can_apply};
+
+/// When it is tried whether somebody may lift a freeze, where policies depend on the time: every full hour of a week, from the present one on.
+const HOURS: std::ops::Range<i64> = 0..168;
+const HOUR_MS: i64 = 3_600_000;
 
 /// Who exists, and for which tenants tokens add to that.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +46,8 @@ pub struct Staff<'a> {
     pub claimed: &'a BTreeSet<TenantId>,
     /// What can be called.
     pub contracts: &'a [Arc<Contract>],
+    /// When it is asked.
+    pub now: Timestamp,
 }
 
 /// Gates that nobody, or not enough people, can satisfy; one problem for each policy and tenant.
@@ -54,8 +60,8 @@ pub fn check(source: &BundleSource, staff: &Staff<'_>) -> Result<(), Vec<BundleP
     for meta in &metas {
         let ApprovalRule::Required(route) = &meta.rule else { continue };
         let Some(policy) = set.policy(&PolicyId::new(&meta.id)) else { continue };
-        for tenant in staff.callers_of(policy) {
-            let gate = Gate { staff, tenant, route };
+        for (tenant, owners) in staff.callers_of(policy) {
+            let gate = Gate { staff, tenant, owners, route };
             problems.extend(gate.flaw().map(|(message, help)| problem(meta, message, help)));
         }
     }
@@ -103,8 +109,8 @@ fn problem(meta: &PolicyMeta, message: String, help: String) -> BundleProblem {
 }
 
 impl<'a> Staff<'a> {
-    /// The tenants whose calls a policy can hold: those with callers and a tool the policy governs, and only named ones if it names any.
-    fn callers_of(&self, policy: &Policy) -> Vec<&'a TenantId> {
+    /// The tenants whose calls a policy can hold, each with the owners of the agents that make them.
+    fn callers_of(&self, policy: &Policy) -> Vec<(&'a TenantId, Vec<&'a PrincipalId>)> {
         let constraint = policy.action_constraint();
         let governing: Vec<&Contract> = self
             .contracts
@@ -114,13 +120,18 @@ impl<'a> Staff<'a> {
                 contract.capabilities.values().any(|tool| governs(&constraint, tool))
             })
             .collect();
-        let named = tenants_named(policy);
-        let callers = self.directory.tenants.iter().filter(|(tenant, entry)| {
-            entry.agents.values().any(|agent| agent.active)
-                && (named.is_empty() || named.contains(tenant.as_str()))
-                && governing.iter().any(|contract| contract.admits(tenant))
+        let tenants = self.directory.tenants.iter();
+        let tenants =
+            tenants.filter(|(tenant, _)| governing.iter().any(|contract| contract.admits(tenant)));
+        let callers = tenants.map(|(tenant, entry)| {
+            let for_users = can_apply(policy, &Caller { tenant, agent: None });
+            let held = entry.agents.iter().filter(|(id, agent)| {
+                let caller = Caller { tenant, agent: Some((id, agent)) };
+                agent.active && (for_users || can_apply(policy, &caller))
+            });
+            (tenant, held.map(|(_, agent)| &agent.owner).collect::<Vec<_>>())
         });
-        callers.map(|(tenant, _)| tenant).collect()
+        callers.filter(|(_, owners)| !owners.is_empty()).collect()
     }
 
     /// Somebody of the tenant who may do this at some time: with a new entry of their own, or with an entry by `by`.
@@ -150,8 +161,9 @@ impl<'a> Staff<'a> {
             });
             let reviewer = Reviewer { principal: &person, groups: &nothing.1 };
             let Ok(asked) = Asked::of(policies, reviewer, act, entry) else { return false };
-            TIMES_MS
-                .map(|nth| Timestamp::from_ms(nth.saturating_mul(BETWEEN_TIMES_MS)))
+            let hour = self.now.as_ms().div_euclid(HOUR_MS);
+            HOURS
+                .map(|nth| Timestamp::from_ms(hour.saturating_add(nth).saturating_mul(HOUR_MS)))
                 .any(|now| asked.at(When { now, authenticated_at: Some(now) }).is_ok())
         })
     }
@@ -182,26 +194,12 @@ fn governs(constraint: &ActionConstraint, tool: &Capability) -> bool {
         }
 }
 
-/// The tenants that a policy names, directly or through one of their entities.
-fn tenants_named(policy: &Policy) -> BTreeSet<String> {
-    let literals = policy.entity_literals();
-    let named = literals.iter().filter_map(|literal| {
-        let name = literal.id().unescaped();
-        match literal.type_name().basename() {
-            "Tenant" => Some(name),
-            "Group" | "AgentClass" | "Agent" | "Service" | "Automation" | "User" => {
-                name.split_once('/').map(|(tenant, _)| tenant)
-            }
-            _ => None,
-        }
-    });
-    named.map(str::to_owned).collect()
-}
-
 /// A gate, as it is for the calls of one tenant.
 struct Gate<'a> {
     staff: &'a Staff<'a>,
     tenant: &'a TenantId,
+    /// The owners of the agents whose calls it can hold.
+    owners: Vec<&'a PrincipalId>,
     route: &'a Route,
 }
 
@@ -264,9 +262,8 @@ impl<'a> Gate<'a> {
     /// How many of these people count for a call of the tenant: all but the owner of the agent that calls, of the agent for which that
     /// leaves the most.
     fn counted(&self, tenant: &TenantId, people: &BTreeSet<&PrincipalId>) -> usize {
-        let own = self.staff.directory.tenants.get(self.tenant).filter(|_| tenant == self.tenant);
-        let agents = own.into_iter().flat_map(|entry| entry.agents.values());
-        let owned = agents.filter(|agent| agent.active).map(|agent| people.contains(&agent.owner));
+        let owners = self.owners.iter().filter(|_| tenant == self.tenant);
+        let owned = owners.map(|owner| people.contains(owner));
         let without = owned.map(usize::from).min().unwrap_or_default();
         people.len().saturating_sub(without)
     }

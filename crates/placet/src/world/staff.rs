@@ -7,9 +7,10 @@ use placet_policy::{
     snapshot::Snapshot,
     staffing::{self, Staff},
 };
+use placet_types::clock::Clock as _;
 
 use super::World;
-use crate::{config::load::Config, failure::Failure};
+use crate::{clock::SystemClock, config::load::Config, failure::Failure};
 
 impl World {
     /// Compiles `bundle` for this world, whose people must be able to satisfy its gates.
@@ -22,7 +23,12 @@ impl World {
         let claimed = issuers.filter(|issuer| issuer.groups_claim.is_some());
         let claimed = claimed.map(|issuer| issuer.tenant.clone()).collect();
         let contracts = self.checked();
-        let staff = Staff { directory: &self.directory, claimed: &claimed, contracts: &contracts };
+        let staff = Staff {
+            directory: &self.directory,
+            claimed: &claimed,
+            contracts: &contracts,
+            now: SystemClock.now(),
+        };
         staffing::check(bundle, &staff)?;
         let policies =
             Snapshot::compile(bundle, &contracts, &self.directory, &config.environment, 1)?;

@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::{Staff, check, check_freezes};
-use crate::testing::{bundle, compile, shipped, world, world_of};
+use crate::testing::{NOW, bundle, compile, shipped, world, world_of};
 
 /// What is wrong with a gate that has these annotations, in the shared world.
 fn flaw(annotations: &str, more: &str, claimed: &[&str]) -> Option<String> {
     let world = world();
     let claimed: BTreeSet<_> = claimed.iter().map(|tenant| tenant.parse().unwrap()).collect();
-    let staff =
-        Staff { directory: &world.directory, claimed: &claimed, contracts: &world.contracts };
+    let staff = Staff {
+        directory: &world.directory,
+        claimed: &claimed,
+        contracts: &world.contracts,
+        now: NOW,
+    };
     let text = format!(
         "\n@id(\"gate\") @approval(\"required\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource is Placet::Tool) {more};"
     );
@@ -52,6 +56,60 @@ fn a_tenant_without_callers_or_not_named_by_the_policy_is_left_out() {
 }
 
 #[test]
+fn a_tenant_that_a_policy_only_excepts_another_from_is_not_left_out() {
+    for condition in [
+        "unless { principal in Placet::AgentClass::\"globex/desk\" }",
+        "when { principal != Placet::Agent::\"globex/rival\" }",
+        "when { !(principal.tenant == Placet::Tenant::\"globex\") }",
+        "when { [Placet::Tenant::\"globex\", Placet::Tenant::\"acme\"].contains(principal.tenant) }",
+        "when { principal is Placet::User && context.req.frozen }",
+        "when { principal.tenant == Placet::Tenant::\"globex\" || context.req.frozen }",
+        "unless { principal is Placet::User in Placet::Group::\"acme/staff\" }",
+        "unless { principal == Placet::Service::\"acme/bot\" }",
+        "when { principal != Placet::Automation::\"acme/bot\" }",
+        "when { if context.req.frozen then false else context.req.tenant != Placet::Tenant::\"globex\" }",
+    ] {
+        assert!(flaw(r#"@approver_group("security:19")"#, condition, &[]).is_some(), "{condition}");
+    }
+    for condition in [
+        "when { principal in [Placet::AgentClass::\"globex/desk\"] }",
+        "when { context.req.frozen && principal.tenant == Placet::Tenant::\"globex\" }",
+        "unless { principal in Placet::Tenant::\"acme\" }",
+        "when { principal is Placet::Agent && principal == Placet::User::\"acme/ada\" }",
+        "when { context.req.tenant == Placet::Tenant::\"globex\" }",
+        "when { principal is Placet::Agent && principal.owner == Placet::User::\"globex/zoe\" }",
+        "when { context.req has on_behalf_of && context.req.on_behalf_of == Placet::User::\"globex/zoe\" }",
+        "when { if principal.tenant == Placet::Tenant::\"globex\" then true else false }",
+        "when { principal is Placet::User in Placet::Group::\"globex/security\" }",
+    ] {
+        assert_eq!(flaw(r#"@approver_group("security:19")"#, condition, &[]), None, "{condition}");
+    }
+}
+
+#[test]
+fn the_owner_of_an_agent_that_a_gate_is_for_does_not_count() {
+    let yaml = include_str!("../testing_world.yaml")
+        .replace("fin-bot: { owner: olga", "fin-bot: { owner: ada");
+    let world = world_of(&yaml);
+    let staff = Staff {
+        directory: &world.directory,
+        claimed: &BTreeSet::new(),
+        contracts: &world.contracts,
+        now: NOW,
+    };
+    let gate = |scope: &str| {
+        let text = format!(
+            "@id(\"gate\") @approval(\"required\") @approver_group(\"approvers:2\")\nforbid (principal {scope}, action, resource is Placet::Tool);"
+        );
+        check(&bundle(&text), &staff)
+    };
+    gate("== Placet::Agent::\"acme/fin-bot\"").unwrap();
+    gate("in Placet::AgentClass::\"acme/finance-bots\"").unwrap();
+    let refused = gate("== Placet::Agent::\"acme/bot\"").unwrap_err();
+    assert!(refused[0].message.contains("which has 1 besides the owner"), "{refused:?}");
+}
+
+#[test]
 fn the_owner_of_every_agent_does_not_count() {
     let yaml =
         include_str!("../testing_world.yaml").replace("dan: { groups: [security] }", "dan: {}");
@@ -60,6 +118,7 @@ fn the_owner_of_every_agent_does_not_count() {
         directory: &world.directory,
         claimed: &BTreeSet::new(),
         contracts: &world.contracts,
+        now: NOW,
     };
     let gate = |group: &str| {
         let text = format!(
@@ -76,21 +135,33 @@ fn the_owner_of_every_agent_does_not_count() {
 
 #[test]
 fn a_freeze_that_can_be_set_can_be_lifted_by_somebody() {
-    let check = |operator: &str, lifter: &str| {
+    let check_with = |operator: &str, lifter: &str, own: &str| {
         let groups = "groups: { operators: {}, freeze-approvers: {}, ";
         let yaml = include_str!("../testing_world.yaml")
             .replacen("groups: { ", groups, 1)
             .replace("cleo: { groups: [staff] }", &format!("cleo: {{ groups: [{operator}] }}"))
             .replace("dan: { groups: [security] }", &format!("dan: {{ groups: [{lifter}] }}"));
         let world = world_of(&yaml);
-        let policies = compile(&shipped(), &world).unwrap();
+        let mut source = shipped();
+        source.files.extend(bundle(own).files.into_iter().filter(|file| !file.text.is_empty()));
+        let policies = compile(&source, &world).unwrap();
         let staff = Staff {
             directory: &world.directory,
             claimed: &BTreeSet::new(),
             contracts: &world.contracts,
+            now: NOW,
         };
         check_freezes(&policies, &staff)
     };
+    let check = |operator: &str, lifter: &str| check_with(operator, lifter, "");
+    // Times are those of the coming week.
+    for (comparison, is_sound) in [("<", true), (">", false)] {
+        let own = format!(
+            "@id(\"own\") forbid (principal, action == Placet::Action::\"lift_freeze\", resource is Placet::Directive)\nwhen {{ context.now {comparison} datetime(\"2020-01-01\") }};"
+        );
+        let checked = check_with("operators", "freeze-approvers", &own);
+        assert_eq!(checked.is_ok(), is_sound, "{checked:?}");
+    }
     check("staff", "staff").unwrap();
     check("operators", "freeze-approvers").unwrap();
     let refused = check("operators", "staff").unwrap_err();
