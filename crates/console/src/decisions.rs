@@ -161,6 +161,15 @@ fn line(one: &DecisionView, now: Timestamp) -> Markup {
     }
 }
 
+/// The mode that was asked for and the contract's, where the call has another.
+fn modes(one: &DecisionView) -> Markup {
+    html! { span.small.soft {
+        @if one.mode_requested != one.mode_effective { " Asked for as " (one.mode_requested) "." }
+        @if one.mode_highest != one.mode_effective { " The contract's is " (one.mode_highest) "." }
+        @for policy in &one.lowered_by { " Lowered by " code { (visible(&policy.policy)) } " for " (policy.about) "." }
+    } }
+}
+
 /// `GET /decisions/{id}`.
 pub(super) async fn show(
     State(app): State<ConsoleState>,
@@ -178,7 +187,7 @@ pub(super) async fn show(
             dl.facts {
                 dt { "Who" } dd { (words::chain(&one.principal_chain)) }
                 dt { "When" } dd { (words::relative(one.at, now)) " " span.small.soft { "(" (words::exact(one.at)) ")" } }
-                dt { "Mode" } dd { (words::mode(one.mode_effective)) " " span.small.soft { "Asked for as " (one.mode_requested) "." } }
+                dt { "Mode" } dd { (words::mode(one.mode_effective)) (modes(&one)) }
                 @if let Some(denial) = &one.denial { dt { "Denied by" } dd { (words::spaced(denial)) } }
                 @if let Some((tone, word)) = one.outcome.map(outcome) { dt { "Outcome" } dd { (words::mark(tone, word)) } }
                 @if let Some(code) = one.code { dt { "The agent got" } dd { code { (code) } } }

@@ -73,6 +73,7 @@ fn decide(snapshot: &Snapshot, facts: &Facts<'_>, id: DecisionId) -> Verdict {
         mode_requested: facts.mode_requested.unwrap_or(facts.capability.mode_highest),
         mode_effective: facts.capability.mode_highest,
         mode_highest: facts.capability.mode_highest,
+        lowered_by: Vec::new(),
         determining: Vec::new(),
         errors: Vec::new(),
         notes: Vec::new(),
@@ -221,11 +222,15 @@ impl<'a> Call<'a> {
     }
 
     fn rule(&self, decision: &mut Decision) -> Ruling {
-        let (mode, errors) = self.effective_mode();
+        let mode = match self.lowered() {
+            Ok(Some((mode, answers))) => {
+                decision.lowered_by = self.determining(&answers);
+                mode
+            }
+            Ok(None) => self.facts.capability.mode_highest,
+            Err(errors) => return Ruling::errors(errors),
+        };
         decision.mode_effective = mode;
-        if !errors.is_empty() {
-            return Ruling::errors(errors);
-        }
         match self.facts.mode_requested {
             None => decision.mode_requested = mode,
             Some(requested) if requested < mode => {
@@ -254,13 +259,13 @@ impl<'a> Call<'a> {
         ruling
     }
 
-    /// The mode of the call: its contract's, unless every link may lower it to the one requested; for a caller that named none, the weakest
-    /// that it may be lowered to. An error ends the search.
-    fn effective_mode(&self) -> (ApprovalMode, Vec<String>) {
+    /// The mode that the call has instead of its contract's, with the answers that lowered it: every link may lower it to the one requested;
+    /// for a caller that named none, the weakest that it may be lowered to. An error ends the search.
+    fn lowered(&self) -> Result<Option<(ApprovalMode, Vec<Evaluation>)>, Vec<String>> {
         let (tool, requested) = (self.facts.capability, self.facts.mode_requested);
         let highest = tool.mode_highest;
         if self.plan.lower_slice.is_empty() {
-            return (highest, Vec::new());
+            return Ok(None);
         }
         let terms = Terms { mode: highest, budget: self.facts.budget, record: None };
         for target in ApprovalMode::ALL {
@@ -274,13 +279,13 @@ impl<'a> Call<'a> {
             let answers = self.put(&self.plan.lower, &self.plan.lower_slice, Some(target), terms);
             let errors = errors_of(&answers);
             if !errors.is_empty() {
-                return (highest, errors);
+                return Err(errors);
             }
             if all_allow(&answers) {
-                return (target, errors);
+                return Ok(Some((target, answers)));
             }
         }
-        (highest, Vec::new())
+        Ok(None)
     }
 
     fn would_with_budget(&self, mode: ApprovalMode, counted: &Counted) -> bool {

@@ -31,6 +31,9 @@ pub struct Decision {
     pub mode_effective: ApprovalMode,
     /// The strongest mode that its contract allows for.
     pub mode_highest: ApprovalMode,
+    /// The policies that lowered the mode from the contract's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lowered_by: Vec<Determining>,
     /// The policies that made the difference.
     pub determining: Vec<Determining>,
     /// Policies that could not be evaluated, and facts that could not be passed to them.

@@ -32,6 +32,11 @@ impl Explanation {
             Verdict::Permit(_) | Verdict::Deny(_) => None,
         };
         let mut lines = vec![headline(&decision), modes(&decision)];
+        lines.extend(decision.lowered_by.iter().map(|one| {
+            let reason = one.reason.as_ref().map(|reason| format!(": {reason}"));
+            let (policy, reason) = (&one.policy, reason.unwrap_or_default());
+            format!("policy `{policy}` lowers it for {}{reason}", one.link.as_str())
+        }));
         lines.extend(decision.notes.iter().map(|note| format!("note: {note}")));
         lines.extend(
             decision

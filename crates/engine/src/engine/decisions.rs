@@ -15,7 +15,7 @@ use placet_ledger::{
     refusal::lookup_refusal,
     store::StoreError,
 };
-use placet_policy::decision::{Decision, Outcome, PolicyEffect};
+use placet_policy::decision::{Decision, Determining, Outcome, PolicyEffect};
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
@@ -133,9 +133,10 @@ fn wants(query: &DecisionsQuery, view: &DecisionView) -> bool {
         && directive.as_ref().is_none_or(|directive| view.directives.contains(directive))
         && verdict.is_none_or(|verdict| view.verdict == verdict)
         && outcome.is_none_or(|outcome| view.outcome == Some(outcome))
-        && policy
-            .as_ref()
-            .is_none_or(|policy| view.policies.iter().any(|one| one.policy == *policy))
+        && policy.as_ref().is_none_or(|policy| {
+            let mut named = view.policies.iter().chain(&view.lowered_by);
+            named.any(|one| one.policy == *policy)
+        })
 }
 
 /// The part of an entry that is read.
@@ -275,12 +276,15 @@ fn view_of(log: &str, entry: &LogEntry, event: AuditEvent) -> Option<DecisionVie
         Outcome::Hold => (DecisionVerdict::Hold, None),
         Outcome::Deny(kind) => (DecisionVerdict::Deny, Some(kind.as_str().to_owned())),
     };
-    let policies = decision.determining.into_iter().map(|one| DecisionPolicy {
-        policy: one.policy,
-        permits: one.effect == PolicyEffect::Permit,
-        about: one.link.as_str().to_owned(),
-        reason: one.reason,
-    });
+    let named = |policies: Vec<Determining>| -> Vec<DecisionPolicy> {
+        let named = policies.into_iter().map(|one| DecisionPolicy {
+            policy: one.policy,
+            permits: one.effect == PolicyEffect::Permit,
+            about: one.link.as_str().to_owned(),
+            reason: one.reason,
+        });
+        named.collect()
+    };
     Some(DecisionView {
         decision_id: decision.id,
         at: Timestamp::from_ms(entry.at_ms),
@@ -297,7 +301,9 @@ fn view_of(log: &str, entry: &LogEntry, event: AuditEvent) -> Option<DecisionVie
         principal_chain: event.chain?,
         mode_requested: decision.mode_requested,
         mode_effective: decision.mode_effective,
-        policies: policies.collect(),
+        mode_highest: decision.mode_highest,
+        lowered_by: named(decision.lowered_by),
+        policies: named(decision.determining),
         errors: decision.errors,
         notes: decision.notes,
         bundle_digest: decision.bundle_digest,

@@ -145,6 +145,11 @@ pub struct DecisionView {
     pub mode_requested: ApprovalMode,
     /// The approval mode that governs the call.
     pub mode_effective: ApprovalMode,
+    /// The approval mode that the contract states: the strongest that the call can have.
+    pub mode_highest: ApprovalMode,
+    /// The policies that lowered the mode from the contract's; absent if none did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lowered_by: Vec<DecisionPolicy>,
     /// The policies that determined the result.
     pub policies: Vec<DecisionPolicy>,
     /// The policies that could not be evaluated.
@@ -153,7 +158,7 @@ pub struct DecisionView {
     /// Findings of the engine itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The digest of the policies, contracts and directory that the decision used.
+    /// The digest of the policy bundle that decided.
     pub bundle_digest: Digest,
     /// The log that holds the audit entry.
     pub log: String,

@@ -3,7 +3,7 @@
 //! Owns the wording. Lists of decisions are in the API and the console.
 
 use clap::Args as ClapArgs;
-use placet_engine::views::decisions::DecisionView;
+use placet_engine::views::decisions::{DecisionPolicy, DecisionView};
 use placet_types::{ids::DecisionId, text::visible};
 
 use super::approvals::words;
@@ -35,6 +35,22 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     client.answer(&one, |one| output::line(shown(one)))
 }
 
+/// The mode that was asked for and the contract's, where the call has another.
+fn other_modes(one: &DecisionView) -> String {
+    let asked = (one.mode_requested != one.mode_effective)
+        .then(|| format!("asked for {}", one.mode_requested));
+    let highest = (one.mode_highest != one.mode_effective)
+        .then(|| format!("the contract's is {}", one.mode_highest));
+    let others: Vec<String> = asked.into_iter().chain(highest).collect();
+    if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) }
+}
+
+fn because(policy: &DecisionPolicy, does: &str) -> String {
+    let reason = policy.reason.as_ref().map(|why| format!(": {}", visible(why)));
+    let (name, reason) = (visible(&policy.policy), reason.unwrap_or_default());
+    format!("  because   policy `{name}` {does} for {}{reason}", policy.about)
+}
+
 /// One decision in words.
 fn shown(one: &DecisionView) -> String {
     let denial = one.denial.as_ref().map(|denial| format!(" ({denial})")).unwrap_or_default();
@@ -43,7 +59,7 @@ fn shown(one: &DecisionView) -> String {
         format!("  tool      {}", one.capability_id.tool_name()),
         format!("  asked by  {}", words::chain(&one.principal_chain)),
         format!("  at        {}", one.at),
-        format!("  mode      {} (asked for {})", one.mode_effective, one.mode_requested),
+        format!("  mode      {}{}", one.mode_effective, other_modes(one)),
     ];
     lines.extend(one.outcome.map(|outcome| format!("  outcome   {}", outcome.as_str())));
     lines.extend(one.code.map(|code| format!("  code      {code}")));
@@ -52,15 +68,9 @@ fn shown(one: &DecisionView) -> String {
     lines.extend(one.trace_id.as_ref().map(|id| format!("  trace     {id}")));
     lines.extend(one.approval_id.as_ref().map(|id| format!("  approval  {id}")));
     lines.extend(one.directives.iter().map(|id| format!("  under     {id}")));
+    lines.extend(one.lowered_by.iter().map(|policy| because(policy, "lowers its mode")));
     lines.extend(one.policies.iter().map(|policy| {
-        let does = if policy.permits { "permits it" } else { "stands against it" };
-        let reason = policy.reason.as_ref().map(|why| format!(": {}", visible(why)));
-        let name = visible(&policy.policy);
-        format!(
-            "  because   policy `{name}` {does} for {}{}",
-            policy.about,
-            reason.unwrap_or_default()
-        )
+        because(policy, if policy.permits { "permits it" } else { "stands against it" })
     }));
     let found = one.notes.iter().chain(&one.errors);
     lines.extend(found.map(|note| format!("  because   {}", visible(note))));

@@ -190,6 +190,12 @@ when { context.input.cents <= 1000 && context.mode_target == Placet::ApprovalMod
     assert_eq!(word(&small), "allow");
     assert_eq!(small.decision().mode_effective, ApprovalMode::LocalWrite);
     assert_eq!(small.decision().mode_highest, ApprovalMode::Destructive);
+    let lowered: Vec<&str> =
+        small.decision().lowered_by.iter().map(|one| one.policy.as_str()).collect();
+    assert!(
+        !lowered.is_empty() && lowered.iter().all(|policy| *policy == "small-refunds-are-routine"),
+        "{lowered:?}"
+    );
     let Verdict::Permit(permit) = small else { panic!("no permit") };
     assert!(permit.write_class(), "lowering the mode does not make a write a read");
     assert_eq!(word(&ask(1_001, ApprovalMode::LocalWrite).decide(&snapshot)), "mode_upgraded");
@@ -203,6 +209,7 @@ when { context.input.cents <= 1000 && context.mode_target == Placet::ApprovalMod
     let highest = unnamed(1_001).decide(&snapshot);
     assert_eq!(word(&highest), "hold");
     assert_eq!(highest.decision().mode_requested, ApprovalMode::Destructive);
+    assert!(highest.decision().lowered_by.is_empty());
     // A guard by what the tool can do is not lowered with the mode.
     let alone =
         Draft { chain: agent("bot"), ..ask(1_000, ApprovalMode::LocalWrite) }.decide(&snapshot);
