@@ -138,6 +138,7 @@ const PURE_MAY_USE: &[&str] = &[
     "base64",
     "cedar-policy",
     "cedar-policy-core",
+    "chrono",
     "hex",
     "icu_properties",
     "jsonschema",

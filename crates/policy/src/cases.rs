@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
     approval::{ApproverGroup, VoteChoice},
+    clock::Timestamp,
     contract::file::ContractFile,
-    directory::Directory,
+    directory::{ClassEntry, Directory},
     error::ErrorCode,
     ids::{CapabilityId, EnvironmentName, GroupId, PrincipalId, TenantId},
     mode::{ApprovalMode, EngineMode},
@@ -95,6 +96,9 @@ pub struct CasePrincipal {
 pub struct CallCase {
     /// What it shows, as a sentence.
     pub name: String,
+    /// When it happens, in RFC 3339; absent: 2026-01-01T00:00:00Z.
+    #[serde(default = "new_year", with = "when")]
+    pub now: Timestamp,
     /// Who calls.
     pub actor: CasePrincipal,
     /// For whom.
@@ -214,6 +218,18 @@ pub struct CaseBudget {
 impl Default for CaseBudget {
     fn default() -> Self {
         Self { calls_left: 100, cents_left: 100_000 }
+    }
+}
+
+impl CaseBudget {
+    /// No more than a run of an agent of this class may have.
+    pub(crate) fn at_most(self, class: &ClassEntry) -> Self {
+        Self {
+            calls_left: class.calls_max.map_or(self.calls_left, |max| max.min(self.calls_left)),
+            cents_left: class
+                .cost_cents_max
+                .map_or(self.cents_left, |max| max.min(self.cents_left)),
+        }
     }
 }
 
@@ -449,6 +465,29 @@ const fn strongest() -> ApprovalMode {
 
 const fn yes() -> bool {
     true
+}
+
+pub(crate) const fn new_year() -> Timestamp {
+    Timestamp::from_ms(1_767_225_600_000)
+}
+
+/// A time in RFC 3339.
+mod when {
+    use chrono::DateTime;
+    use placet_types::clock::Timestamp;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(at)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        let text = String::deserialize(from)?;
+        let time = DateTime::parse_from_rfc3339(&text).map_err(|error| {
+            D::Error::custom(format!("`{text}` is no time such as 2026-11-30T09:00:00Z: {error}"))
+        })?;
+        Ok(Timestamp::from_ms(time.timestamp_millis()))
+    }
 }
 
 const fn an_hour() -> i64 {

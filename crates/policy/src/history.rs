@@ -39,6 +39,20 @@ impl HistoryShape {
         format!("{{ {} }}", operations.collect::<Vec<_>>().join(", "))
     }
 
+    /// Why policies would not see a part of a history, if there is such a part.
+    pub(crate) fn flaw(&self, history: &RunHistory) -> Option<String> {
+        history.entries().find_map(|(tool, key, values)| {
+            let Some(kind) = self.0.get(tool).and_then(|keys| keys.get(key)) else {
+                return Some(format!("`{key}` is none of the `run_keys` of `{tool}`"));
+            };
+            let (is_unseen, what) = match kind {
+                Kind::Text => (values.iter().any(|one| !one.is_string()), "texts"),
+                Kind::Long => (values.iter().any(|one| !one.is_i64()), "whole numbers"),
+            };
+            is_unseen.then(|| format!("the values of `{key}` of `{tool}` are {what}"))
+        })
+    }
+
     /// What a run has done.
     pub(crate) fn value(&self, history: &RunHistory) -> Value {
         let operations = self.0.iter().map(|(id, keys)| {

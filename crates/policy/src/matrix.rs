@@ -14,7 +14,7 @@ use crate::{
     bundle::BundleSource,
     cases::{
         CallCase, CaseApproval, CaseBudget, CaseFile, CaseFileError, CasePrincipal, CaseProof,
-        CaseVote, Expectation, ExpectedOutcome,
+        CaseVote, Expectation, ExpectedOutcome, new_year,
         run::{World, decide_case},
     },
     decision::{DenialKind, Outcome},
@@ -154,6 +154,7 @@ fn cell(
     };
     let approval = voter.map(vote).transpose()?;
     Ok(CallCase {
+        now: new_year(),
         name: caller.heading.to_owned(),
         actor: principal(caller.kind, caller.id)?,
         user: caller.user.map(|user| principal(PrincipalKind::User, user)).transpose()?,

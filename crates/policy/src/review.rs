@@ -200,13 +200,13 @@ fn may_review(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefu
             .request
             .fresh_auth_ms
             .is_some_and(|within| !proved_lately(review.authenticated_at, review.now, within));
-    let answer = ask_all(snapshot, review).and_then(|()| must_not_be_author(review));
+    let answer = ask_all(snapshot, review).and_then(|()| must_count(snapshot, review));
     if !stale {
         return answer;
     }
     let refreshed = Review { authenticated_at: Some(review.now), ..*review };
     let needs_fresh_auth =
-        ask_all(snapshot, &refreshed).is_ok() && must_not_be_author(review).is_ok();
+        ask_all(snapshot, &refreshed).is_ok() && must_count(snapshot, review).is_ok();
     let floor = || {
         let note = "the approval asks for a fresh proof of identity";
         ReviewRefusal::of(ErrorCode::PolicyDenied, note)
@@ -252,8 +252,16 @@ fn ask_all(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal
     ask(snapshot, action.action(), &person, request, when)
 }
 
-/// Nobody decides on arguments that they, or the colleague they decide for, wrote; even if policies fail to forbid it.
-fn must_not_be_author(review: &Review<'_>) -> Result<(), ReviewRefusal> {
+/// Nobody decides on arguments that they, or the colleague they decide for, wrote, and nobody agrees to a call of their own agent or one made
+/// for them; even if policies fail to forbid it.
+fn must_count(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal> {
+    let Review { reviewer, request, .. } = review;
+    let own = reviewer.principal.tenant_id == *request.chain.tenant();
+    let voice = Voice::own(&reviewer.principal.id);
+    if own && review.action.agrees() && is_interested(&snapshot.directory, request.chain, voice) {
+        let note = "the owner of the agent, and the user it acts for, never count as approvers";
+        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
+    }
     let mut both = std::iter::once(&review.reviewer).chain(&review.stands_for);
     let wrote = both.any(|person| {
         person.principal.tenant_id == *review.request.chain.tenant()

@@ -28,7 +28,17 @@ impl Snapshot {
         chain: &PrincipalChain,
         extra_user_groups: &BTreeSet<GroupId>,
     ) -> BTreeSet<CapabilityId> {
-        surface(self, chain, extra_user_groups)
+        surface(self, chain, extra_user_groups, |_| true)
+    }
+
+    /// Whether one tool is in that surface.
+    pub(crate) fn offers(
+        &self,
+        chain: &PrincipalChain,
+        extra_user_groups: &BTreeSet<GroupId>,
+        tool: &CapabilityId,
+    ) -> bool {
+        !surface(self, chain, extra_user_groups, |id| id == tool).is_empty()
     }
 }
 
@@ -36,6 +46,7 @@ fn surface(
     snapshot: &Snapshot,
     chain: &PrincipalChain,
     extra_user_groups: &BTreeSet<GroupId>,
+    is_wanted: impl Fn(&CapabilityId) -> bool,
 ) -> BTreeSet<CapabilityId> {
     if floor::of_chain(&snapshot.directory, chain).is_some() {
         return BTreeSet::new();
@@ -62,6 +73,7 @@ fn surface(
     snapshot
         .tools
         .iter()
+        .filter(|(id, _)| is_wanted(id))
         .filter(|(_, plan)| {
             let capability = plan.capability();
             capability.is_some_and(|capability| {

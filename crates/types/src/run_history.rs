@@ -32,6 +32,13 @@ impl RunHistory {
         self.0.keys()
     }
 
+    /// All that it remembers: operation, argument, values.
+    pub fn entries(&self) -> impl Iterator<Item = (&CapabilityId, &str, &[Value])> {
+        self.0.iter().flat_map(|(tool, keys)| {
+            keys.iter().map(move |(key, values)| (tool, key.as_str(), values.as_slice()))
+        })
+    }
+
     /// Remembers a successful call: those of its arguments that are keys.
     pub fn remember(
         &mut self,

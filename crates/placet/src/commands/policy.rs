@@ -11,19 +11,22 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},
     cases::{
-        CaseFile,
+        CallCase, CaseFile,
         run::{CaseOutcome, run_cases},
     },
     snapshot::{self, UntypedTool},
 };
 use placet_types::{
+    clock::Clock as _,
     ids::{CapabilityId, PrincipalId, TenantId},
     mode::ApprovalMode,
+    run_context::RunBudget,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    clock::SystemClock,
     commands::call::arguments,
     config::load::{Config, LocalArgs},
     development::DEV_TENANT,
@@ -329,36 +332,68 @@ fn explain(args: &Explain, environment: &Environment) -> Outcome {
 fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, Failure> {
     let subject = subject(&args.bundle, environment)?;
     let world = subject.world.for_cases(&subject.config);
-    let outcomes = run_cases(&subject.source, Some(&world), &made_up_case(args)?)
+    let file = made_up_case(args)?;
+    let outcomes = run_cases(&subject.source, Some(&world), &file)
         .attempted("the call cannot be put to these policies")?;
-    let outcome = outcomes.into_iter().next();
-    let outcome = outcome.ok_or_else(|| Failure::new("there was nothing to explain"))?;
+    let outcome = outcomes.into_iter().next().zip(file.cases.first());
+    let (mut outcome, case) =
+        outcome.ok_or_else(|| Failure::new("there was nothing to explain"))?;
     if outcome.explanation.is_empty() {
         // The case could not be evaluated at all: its only difference says why.
         return Err(Failure::new("the call cannot be put to these policies")
             .because(outcome.differences.join("; ")));
     }
+    outcome.explanation.push(taken_for_granted(case));
     Ok(outcome)
+}
+
+/// What the policies were told of the circumstances.
+fn taken_for_granted(case: &CallCase) -> String {
+    format!(
+        "assumed: it is {}; the run has {} calls and {} cents left, or what the agent's classes allow, and the ceiling {}; the caller's proof is of type {}; change it with --with",
+        case.now,
+        case.budget.calls_left,
+        case.budget.cents_left,
+        case.safety_mode,
+        case.proof.auth_type
+    )
 }
 
 /// A case from the command line; its expectation is not used.
 fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
     let principal = |id: &PrincipalId| json!({ "id": id, "tenant": args.tenant });
+    // What a call gets that asks for nothing.
+    let RunBudget { calls_max, cost_cents_max, .. } = RunBudget::default();
     let mut case = json!({
         "name": "the call", "actor": principal(&args.agent), "user": args.user.as_ref().map(principal),
         "tool": tool_of(&args.tool)?, "args": arguments(args.args.as_deref(), &args.arg)?, "mode": args.mode,
+        "now": SystemClock.now().to_string(), "budget": { "calls_left": calls_max, "cents_left": cost_cents_max },
         "expect": { "outcome": "allow" },
     });
     let more = args.with.as_deref().unwrap_or("{}");
     let more: Map<String, Value> = yaml::parse(Path::new("--with"), more)
         .map_err(|problem| Failure::usage("the case cannot be read").because(problem))?;
-    for (key, told) in [
-        ("expect", "`expect` is for `placet policy test`; nothing is compared with it here"),
-        ("tool", "the tool is given with --tool, not in --with"),
+    let has_args = args.args.is_some() || !args.arg.is_empty();
+    for (key, is_told, told) in [
+        ("expect", true, "`expect` is for `placet policy test`; nothing is compared with it here"),
+        ("tool", true, "the tool is given with --tool, not in --with"),
+        ("user", args.user.is_some(), "the user is given with --user, or in --with, not with both"),
+        (
+            "args",
+            has_args,
+            "arguments are given with --arg and --args, or in --with, not with both",
+        ),
+        ("mode", args.mode.is_some(), "the mode is given with --mode, or in --with, not with both"),
     ] {
-        if more.contains_key(key) {
+        if is_told && more.contains_key(key) {
             return Err(Failure::usage(told));
         }
+    }
+    let actor = more.get("actor").and_then(|actor| actor.get("id")).and_then(Value::as_str);
+    if actor.is_some_and(|actor| actor != args.agent.as_str()) {
+        return Err(Failure::usage(
+            "the agent is given with --agent; `actor` in --with is another",
+        ));
     }
     if let Some(case) = case.as_object_mut() {
         case.extend(more);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use placet_types::{
     approval::ApproverGroup,
+    clock::Timestamp,
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
 };
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ use crate::manage::DirectiveActKind;
 pub struct ReviewCase {
     /// What it shows, as a sentence.
     pub name: String,
+    /// When it happens, in RFC 3339; absent: 2026-01-01T00:00:00Z.
+    #[serde(default = "super::new_year", with = "super::when")]
+    pub now: Timestamp,
     /// Who reviews.
     pub reviewer: CasePrincipal,
     /// Groups in the reviewer's claims.
@@ -92,6 +96,9 @@ pub struct CaseColleague {
 pub struct DirectiveCase {
     /// What it shows, as a sentence.
     pub name: String,
+    /// When it happens, in RFC 3339; absent: 2026-01-01T00:00:00Z.
+    #[serde(default = "super::new_year", with = "super::when")]
+    pub now: Timestamp,
     /// Who acts.
     pub person: CasePrincipal,
     /// Groups in the person's claims.

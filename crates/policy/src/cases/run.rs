@@ -11,15 +11,14 @@ use std::{
 use placet_types::{
     approval::{ApproverGroup, Requirement, Vote},
     binding::RequestBinding,
-    clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
     directory::Directory,
-    error::Problem,
+    error::{ErrorCode, Problem},
     evidence::{EvidenceItem, EvidenceKind},
     ids::{
         ApprovalId, CapabilityId, DecisionId, DirectiveId, EnvironmentName, GroupId,
-        IdempotencyKey, RecordId, TenantId, ToolCallId,
+        IdempotencyKey, RecordId, ToolCallId,
     },
     json::canonical_digest,
     principal::{Principal, PrincipalChain, PrincipalKind},
@@ -40,9 +39,6 @@ use crate::{
 
 mod names;
 mod people;
-
-/// The time in every case: 2026-01-01T00:00:00Z.
-const NOW: Timestamp = Timestamp::from_ms(1_767_225_600_000);
 
 /// What cases are about.
 #[derive(Debug, Clone)]
@@ -82,8 +78,8 @@ impl World {
         tools.map(|tool| tool.id.clone()).collect()
     }
 
-    /// This world with what policies may name and only `configured` has: tools, tenants, groups and classes. What both have stays as it
-    /// is here.
+    /// This world with what policies may name and only `configured` has: tools, tenants, groups, classes and agents. What both have stays
+    /// as it is here.
     #[must_use]
     fn completed(mut self, configured: &Self) -> Self {
         for contract in &configured.contracts {
@@ -103,6 +99,9 @@ impl World {
             }
             for (class, entry) in &theirs.classes {
                 ours.classes.entry(class.clone()).or_insert_with(|| entry.clone());
+            }
+            for (agent, entry) in &theirs.agents {
+                ours.agents.entry(agent.clone()).or_insert_with(|| entry.clone());
             }
         }
         self
@@ -183,14 +182,25 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn call(&self, case: &CallCase) -> CaseOutcome {
-        match self.decide(case) {
-            Ok(verdict) => CaseOutcome {
-                name: case.name.clone(),
-                differences: differences(&case.expect, &verdict),
-                explanation: Explanation::of(self.snapshot, &verdict).lines,
-            },
-            Err(fault) => failed(&case.name, fault),
+        let verdict = match self.decide(case) {
+            Ok(verdict) => verdict,
+            Err(fault) => return failed(&case.name, fault),
+        };
+        let mut explanation = Explanation::of(self.snapshot, &verdict).lines;
+        // The engine asks for the tool first, and decides nothing about one that does not exist for the caller.
+        let chain = chain_of(&case.actor, case.user.as_ref());
+        let is_offered = self.snapshot.offers(&chain, &case.user_groups, &case.tool);
+        if !is_offered {
+            let line = "the tool does not exist for this caller, who gets TOOL_NOT_FOUND; no decision is recorded, and nothing is told";
+            explanation.insert(1, line.to_owned());
         }
+        let code = match &verdict {
+            Verdict::Deny(_) if !is_offered => Some(ErrorCode::ToolNotFound),
+            Verdict::Deny(denial) => Some(denial.code),
+            Verdict::Permit(_) | Verdict::Hold(_) => None,
+        };
+        let differences = differences(&case.expect, &verdict, code);
+        CaseOutcome { name: case.name.clone(), differences, explanation }
     }
 
     fn decide(&self, case: &CallCase) -> Result<Verdict, String> {
@@ -216,7 +226,7 @@ impl Runner<'_> {
         let break_glass = case.break_glass.as_ref().map(|record| BreakGlassFacts {
             ticket: record.ticket.clone(),
             actor: record.by.clone(),
-            until: NOW.plus_ms(record.ends_in_ms),
+            until: case.now.plus_ms(record.ends_in_ms),
         });
         let proof = case.caller_proof();
         let evidence = case.evidence.iter().map(made_up_result).collect::<Result<Vec<_>, _>>()?;
@@ -234,15 +244,11 @@ impl Runner<'_> {
                 case.safety_mode,
             ),
             engine_mode: case.engine_mode,
-            budget: BudgetView {
-                calls_left: case.budget.calls_left,
-                cents_left: case.budget.cents_left,
-                window_ends: NOW.plus_ms(86_400_000),
-            },
+            budget: self.budget_of(case, &chain),
             taint: &case.taint,
             history: &case.history,
             evidence: &evidence,
-            now: NOW,
+            now: case.now,
             approval: None,
             frozen: case.frozen,
             break_glass: break_glass.as_ref(),
@@ -263,6 +269,16 @@ impl Runner<'_> {
         Ok(self.snapshot.decide(&facts, id))
     }
 
+    fn budget_of(&self, case: &CallCase, chain: &PrincipalChain) -> BudgetView {
+        let classes = self.world.directory.classes_of(chain.tenant(), &chain.actor.id);
+        let budget = classes.fold(case.budget, |budget, class| budget.at_most(class));
+        BudgetView {
+            calls_left: budget.calls_left,
+            cents_left: budget.cents_left,
+            window_ends: case.now.plus_ms(86_400_000),
+        }
+    }
+
     fn approval_of(
         &self,
         case: &CaseApproval,
@@ -276,18 +292,17 @@ impl Runner<'_> {
         } else {
             (Some(ApprovalId::new("case").map_err(word)?), ApprovalScope::Once)
         };
-        let tenant = facts.chain.tenant();
         let request = facts.binding.digest();
         Ok(ApprovalFacts {
             approval_id,
             scope,
             request_digest: if case.changed { Digest::of(b"something else") } else { request },
             shown_digest: shown,
-            expires_at: NOW.plus_ms(case.expires_in_ms),
+            expires_at: facts.now.plus_ms(case.expires_in_ms),
             requirement,
             escalated: case.escalated,
             args_edited: case.args_edited,
-            votes: case.votes.iter().map(|vote| self.vote_of(vote, case, tenant, shown)).collect(),
+            votes: case.votes.iter().map(|vote| self.vote_of(vote, case, facts, shown)).collect(),
         })
     }
 
@@ -296,14 +311,15 @@ impl Runner<'_> {
         &self,
         vote: &CaseVote,
         approval: &CaseApproval,
-        tenant: &TenantId,
+        facts: &Facts<'_>,
         shown: Digest,
     ) -> Vote {
+        let tenant = facts.chain.tenant();
         let member = vote.stands_for.as_ref().unwrap_or(&vote.by);
         let external = vote.tenant.as_ref().filter(|external| *external != tenant);
         let listed = self.world.directory.user(external.unwrap_or(tenant), member);
         let listed: BTreeSet<GroupId> = listed.map(|user| user.groups.clone()).unwrap_or_default();
-        let at = NOW.plus_ms(approval.expires_in_ms.min(0).saturating_sub(1_000));
+        let at = facts.now.plus_ms(approval.expires_in_ms.min(0).saturating_sub(1_000));
         Vote {
             approver: vote.by.clone(),
             tenant: external.cloned(),
@@ -314,7 +330,7 @@ impl Runner<'_> {
             authenticated_at: vote.authenticated_ago_ms.map(|ago| at.plus_ms(ago.saturating_neg())),
             groups: listed.union(&vote.groups).cloned().collect(),
             claimed: vote.groups.difference(&listed).cloned().collect(),
-            groups_as_of: NOW.plus_ms(vote.groups_age_ms.saturating_neg()),
+            groups_as_of: facts.now.plus_ms(vote.groups_age_ms.saturating_neg()),
             choice: vote.choice,
             reason: String::new(),
             at,
@@ -377,13 +393,11 @@ fn chain_of(actor: &CasePrincipal, user: Option<&CasePrincipal>) -> PrincipalCha
     }
 }
 
-fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
-    let (outcome, code, kind, requirement) = match verdict {
-        Verdict::Permit(_) => (ExpectedOutcome::Allow, None, None, None),
-        Verdict::Hold(hold) => (ExpectedOutcome::Hold, None, None, Some(&hold.requirement)),
-        Verdict::Deny(denial) => {
-            (ExpectedOutcome::Deny, Some(denial.code), Some(denial.kind), None)
-        }
+fn differences(expect: &Expectation, verdict: &Verdict, code: Option<ErrorCode>) -> Vec<String> {
+    let (outcome, kind, requirement) = match verdict {
+        Verdict::Permit(_) => (ExpectedOutcome::Allow, None, None),
+        Verdict::Hold(hold) => (ExpectedOutcome::Hold, None, Some(&hold.requirement)),
+        Verdict::Deny(denial) => (ExpectedOutcome::Deny, Some(denial.kind), None),
     };
     let by_grant = matches!(verdict, Verdict::Permit(permit) if permit.grant().is_some());
     let decision = verdict.decision();

@@ -131,6 +131,54 @@ fn a_case_that_cannot_be_put_fails() {
 }
 
 #[test]
+fn a_case_has_a_time_a_history_and_the_budget_of_its_class() {
+    let yaml = include_str!("../testing_world.yaml")
+        .replace(
+            "classes: { finance-bots: {} }",
+            "classes: { finance-bots: { cost_cents_max: 3 } }",
+        )
+        .replacen("effect: none", "effect: none\n          run_keys: [path]", 1);
+    let world = crate::testing::world_of(&yaml);
+    let own = "@id(\"closed\") @approval(\"never\") forbid (principal, action == Placet::Action::\"ops/look\", resource is Placet::Tool)
+        when { context.req.now >= datetime(\"2026-06-01\") || context.req.history[\"ops/look\"][\"path\"].contains(\"a\") };";
+    let mut policies = shipped();
+    policies.files.push(bundle(own).files.remove(0));
+    let ran = |case: &str| {
+        let text = format!(
+            "cases_version: placet.policy-cases.v1\ncases: [{{ name: a, actor: {{ id: fin-bot, tenant: acme }}, tool: ops/look, {case} }}]"
+        );
+        let outcomes = run_cases(&policies, Some(&world), &CaseFile::parse(&text)?)?;
+        Ok::<_, CaseFileError>(outcomes[0].differences.join("; "))
+    };
+    for passing in [
+        "expect: { outcome: allow }",
+        "now: 2026-05-31T23:59:59Z, expect: { outcome: allow }",
+        "now: 2026-06-01T00:00:00Z, expect: { outcome: deny, policies: [closed] }",
+        "history: { ops/look: { path: [a] } }, expect: { outcome: deny, policies: [closed] }",
+    ] {
+        assert_eq!(ran(passing).unwrap(), "", "{passing}");
+    }
+    for (history, said) in [
+        ("{ ops/look: { pth: [a] } }", "`pth` is none of the `run_keys`"),
+        ("{ ops/look: { path: [7] } }", "are texts"),
+        ("{ ops/note: { text: [a] } }", "`text` is none of the `run_keys`"),
+    ] {
+        let failed = ran(&format!("history: {history}, expect: {{ outcome: allow }}")).unwrap();
+        assert!(failed.contains(said), "{failed}");
+    }
+    let refused = ran("now: tomorrow, expect: { outcome: allow }").unwrap_err();
+    assert!(refused.to_string().contains("`tomorrow` is no time"), "{refused}");
+    let refund = |agent: &str| {
+        let text = format!(
+            "cases_version: placet.policy-cases.v1\ncases: [{{ name: a, actor: {{ id: {agent}, tenant: acme }}, user: {{ id: ada, tenant: acme }}, evidence: [ops/look], tool: ops/refund, args: {{ order: o, cents: 1 }}, expect: {{ outcome: deny, kind: budget }} }}]"
+        );
+        run_cases(&policies, Some(&world), &CaseFile::parse(&text).unwrap()).unwrap().remove(0)
+    };
+    assert!(refund("fin-bot").passed(), "a refund costs 5 cents, its class may have 3");
+    assert!(!refund("bot").passed());
+}
+
+#[test]
 fn an_unknown_key_or_an_empty_file_is_refused() {
     let head = "cases_version: placet.policy-cases.v1\n";
     let empty = CaseFile::parse(head).unwrap();

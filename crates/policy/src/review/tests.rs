@@ -250,6 +250,10 @@ fn a_bundle_cannot_let_anybody_decide_on_what_they_wrote() {
         let refusal = may(Click { authors: &["dan", "ben"], ..CLICK }).unwrap_err();
         assert_eq!((refusal.code, refusal.needs_fresh_auth), (ErrorCode::PolicyDenied, false));
         assert_eq!(may(Click { authors: &["dan"], ..CLICK }), Ok(()));
+        // The agent's owner and the user never count as approvers, but may say no.
+        for by in ["olga", "ada"] {
+            assert_eq!(may(Click { by, ..CLICK }).is_ok(), action == ReviewAction::Deny, "{by}");
+        }
         let for_ben = |authors| {
             let stands_for = Some(("ben", "approvers"));
             may(Click { by: "cleo", stands_for, authors, ..CLICK })

@@ -37,7 +37,11 @@ impl Runner<'_> {
                 self.knows_person(tenant, colleague, &vote.groups)?;
             }
         }
-        case.evidence.iter().chain(case.history.tools()).try_for_each(|tool| self.knows_tool(tool))
+        case.evidence
+            .iter()
+            .chain(case.history.tools())
+            .try_for_each(|tool| self.knows_tool(tool))?;
+        self.snapshot.history.flaw(&case.history).map_or(Ok(()), Err)
     }
 
     pub(super) fn knows_review(&self, case: &ReviewCase) -> Known {

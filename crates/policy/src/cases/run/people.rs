@@ -8,7 +8,7 @@ use placet_types::{approval::Voice, clock::Timestamp, principal::PrincipalKind};
 
 use super::{
     super::people::{DirectiveCase, ExpectedReview, ReviewAct, ReviewCase},
-    CaseOutcome, NOW, Runner, chain_of, difference_of_policies, failed, principal_of,
+    CaseOutcome, Runner, chain_of, difference_of_policies, failed, principal_of,
 };
 use crate::{
     manage::{EntryFacts, Management},
@@ -31,7 +31,7 @@ impl Runner<'_> {
             mode: capability.mode_highest,
             asked: case.asked.clone(),
             fresh_auth_ms: case.fresh_auth_ms,
-            expires_at: NOW.plus_ms(case.expires_in_ms),
+            expires_at: case.now.plus_ms(case.expires_in_ms),
             decided_by: case.decided_by.iter().map(Voice::own).collect(),
             authors: case.authors.clone(),
         };
@@ -49,12 +49,12 @@ impl Runner<'_> {
                 stands_for,
                 request: &request,
                 action,
-                authenticated_at: ago(case.authenticated_ago_ms),
-                now: NOW,
+                authenticated_at: ago(case.now, case.authenticated_ago_ms),
+                now: case.now,
             })
         };
         let answer = match case.act {
-            ReviewAct::View => self.snapshot.may_view(&reviewer, &request, NOW),
+            ReviewAct::View => self.snapshot.may_view(&reviewer, &request, case.now),
             ReviewAct::Approve => decided(ReviewAction::Approve),
             ReviewAct::Deny => decided(ReviewAction::Deny),
             ReviewAct::Edit => decided(ReviewAction::Edit),
@@ -62,8 +62,8 @@ impl Runner<'_> {
                 by: reviewer,
                 is_requester: person == chain.actor,
                 request: &request,
-                authenticated_at: ago(case.authenticated_ago_ms),
-                now: NOW,
+                authenticated_at: ago(case.now, case.authenticated_ago_ms),
+                now: case.now,
             }),
         };
         outcome(&case.name, case.expect, case.policies.as_ref(), answer)
@@ -83,17 +83,17 @@ impl Runner<'_> {
         });
         let answer = self.snapshot.may_manage(&Management {
             reviewer: Reviewer { principal: &person, groups: &case.groups },
-            authenticated_at: ago(case.authenticated_ago_ms),
+            authenticated_at: ago(case.now, case.authenticated_ago_ms),
             act: case.act,
             entry,
-            now: NOW,
+            now: case.now,
         });
         outcome(&case.name, case.expect, case.policies.as_ref(), answer)
     }
 }
 
-fn ago(ms: Option<i64>) -> Option<Timestamp> {
-    ms.map(|ms| NOW.plus_ms(ms.saturating_neg()))
+fn ago(now: Timestamp, ms: Option<i64>) -> Option<Timestamp> {
+    ms.map(|ms| now.plus_ms(ms.saturating_neg()))
 }
 
 fn outcome(
