@@ -286,6 +286,8 @@ async fn held_calls_are_decided_again_when_a_reload_changes_the_policies() {
         ben.get(&of(&held[0])).await.ok()["approval"]["state"] == "void"
     })
     .await;
+    let decided = ben.get("/v1/decisions?policy=stop").await.ok();
+    assert_eq!(decided["decisions"][0]["call_id"], held[0]["call_id"], "{decided:#}");
     until("others are asked", || async {
         let groups = &ben.get(&of(&held[1])).await.ok()["approval"]["requirement"]["groups"];
         *groups == json!({ "approvers": 1, "auditors": 1 })

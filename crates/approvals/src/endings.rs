@@ -11,6 +11,7 @@ use placet_ledger::{
     record::{EffectRecord, EffectState},
     store::StoreError,
 };
+use placet_policy::decision::Decision;
 use placet_types::{
     error::ErrorCode,
     ids::{ApprovalId, ToolCallId},
@@ -21,7 +22,19 @@ use crate::{audit, service::Approvals, views::ApprovalEventKind};
 impl Approvals {
     /// Ends an approval because what was approved no longer is what would run. The reason is shown to those who may see the approval.
     pub async fn void(&self, approval: &ApprovalRecord, record: &EffectRecord, reason: &str) {
+        self.void_by(approval, record, reason, None).await;
+    }
+
+    /// As [`Self::void`], by a decision of the active policies.
+    pub(crate) async fn void_by(
+        &self,
+        approval: &ApprovalRecord,
+        record: &EffectRecord,
+        reason: &str,
+        decision: Option<&Decision>,
+    ) {
         let mut event = audit::of_end(approval, record);
+        event.decision = decision.and_then(|decision| serde_json::to_value(decision).ok());
         event.code = Some(ErrorCode::ApprovalVoid);
         event.note = Some(reason.to_owned());
         let end = ApprovalState::Void { reason: reason.to_owned() };

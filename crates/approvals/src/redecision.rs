@@ -4,7 +4,7 @@
 //! votes that still count; one that needs no approval any more runs. Invariant: nothing is dispatched from here: what is approved passes
 //! the gate again, which decides finally.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState, Ballot, Tally},
@@ -14,11 +14,11 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_policy::decision::{Decision, DenialKind};
-use placet_types::{approval::Requirement, ids::ApprovalId, taint::Taint};
+use placet_types::{approval::Requirement, ids::ApprovalId};
 
 use crate::{
     audit,
-    calls::{HeldCall, Redecision, Undecided},
+    calls::{HeldCall, Redecided, Redecision, Undecided},
     service::Approvals,
 };
 
@@ -82,7 +82,7 @@ impl Approvals {
             Err(Undecided::Refused(_)) => return,
         };
         let event = |note| event_of(approval, record, &decided.decision, note);
-        match decided.verdict {
+        match &decided.verdict {
             Redecision::Permitted => {
                 let event = event("the active policies ask nobody for this call any more");
                 self.recorded(approval, self.ledger.release_approval(approval, event).await).await;
@@ -91,14 +91,14 @@ impl Approvals {
                 let event = event(
                     "the active policies ask other people, or somebody who agreed may not agree any more",
                 );
-                self.ask(approval, record, requirement, &decided.evidence.taint, event).await;
+                self.ask(approval, record, requirement, &decided, event).await;
             }
             Redecision::Denied(
                 DenialKind::Policy | DenialKind::NobodyToAsk | DenialKind::Ceiling,
                 _,
             ) => {
                 let reason = "the active policies deny the call, no matter who agrees";
-                self.void(approval, record, reason).await;
+                self.void_by(approval, record, reason, Some(&decided.decision)).await;
             }
             Redecision::Denied(..) => {}
         }
@@ -109,14 +109,17 @@ impl Approvals {
         &self,
         approval: &ApprovalRecord,
         record: &EffectRecord,
-        requirement: Requirement,
-        taint: &BTreeSet<Taint>,
+        requirement: &Requirement,
+        decided: &Redecided,
         event: AuditEvent,
     ) {
         // What an edit required in addition stays required.
         let edited = !approval.edits.is_empty();
-        let requirement =
-            if edited { approval.requirement.joined(requirement) } else { requirement };
+        let requirement = if edited {
+            approval.requirement.joined(requirement.clone())
+        } else {
+            requirement.clone()
+        };
         let (policy, now) = (&self.policies().policy, self.ledger.store().now());
         let lapsed = policy.lapsed(&approval.chain, &requirement, &approval.votes, now);
         if asks_the_same(&requirement, &approval.requirement) && lapsed.is_subset(&approval.lapsed)
@@ -124,8 +127,9 @@ impl Approvals {
             return;
         }
         if let Some(reason) = never_again(approval, &requirement) {
-            return self.void(approval, record, reason).await;
+            return self.void_by(approval, record, reason, Some(&decided.decision)).await;
         }
+        let taint = &decided.evidence.taint;
         let recounted =
             self.ledger.recount_approval(approval, requirement, &lapsed, taint, event).await;
         self.recorded(approval, recounted).await;
