@@ -43,13 +43,18 @@ pub(crate) fn of_result(result: &CallToolResult, keeping: Keeping<'_>) -> Answer
         None
     });
     let whole = output(Some(&result.content), result.structured_content.as_ref(), &notes);
+    let mut misses = misfit.is_some();
     let mut output = match keep(&whole, keeping.bytes_max) {
         Ok(kept) => kept,
-        Err(why) => {
-            without_content(result, notes, keeping.bytes_max).unwrap_or_else(|| withheld(&why))
-        }
+        Err(why) => without_content(result, &notes, keeping.bytes_max)
+            .or_else(|| {
+                let kept = without_structured(result, &notes, &why, keeping.bytes_max)?;
+                misses |= keeping.output_schema.is_some();
+                Some(kept)
+            })
+            .unwrap_or_else(|| withheld(&why)),
     };
-    if let (Some(_), Some(fields)) = (misfit, output.as_object_mut()) {
+    if let (true, Some(fields)) = (misses, output.as_object_mut()) {
         fields.insert("conforms".to_owned(), Value::Bool(false));
     }
     Answer { output, citations, mutations: Vec::new(), cost_cents }
@@ -96,14 +101,23 @@ fn output(content: Option<&[ContentBlock]>, structured: Option<&Value>, notes: &
 }
 
 /// The structured part alone, where the whole is too much: it says the same to a program.
-fn without_content(
+fn without_content(result: &CallToolResult, notes: &[String], bytes_max: u64) -> Option<Value> {
+    let structured = result.structured_content.as_ref()?;
+    let note = "the unstructured content was left out: the whole result cannot be kept".to_owned();
+    let notes = [notes, &[note]].concat();
+    keep(&output(None, Some(structured), &notes), bytes_max).ok()
+}
+
+/// The content alone, where the structured part is what cannot be kept, such as a number that is not exact.
+fn without_structured(
     result: &CallToolResult,
-    mut notes: Vec<String>,
+    notes: &[String],
+    why: &str,
     bytes_max: u64,
 ) -> Option<Value> {
-    let structured = result.structured_content.as_ref()?;
-    notes.push("the unstructured content was left out: the whole result cannot be kept".to_owned());
-    keep(&output(None, Some(structured), &notes), bytes_max).ok()
+    result.structured_content.as_ref()?;
+    let notes = [notes, &[format!("the structured content was left out: {why}")]].concat();
+    keep(&output(Some(&result.content), None, &notes), bytes_max).ok()
 }
 
 fn withheld(why: &str) -> Value {

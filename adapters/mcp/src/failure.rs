@@ -20,6 +20,9 @@ use placet_types::contract::not_executed::HttpError;
 pub(crate) use self::{http::HttpFault, stdio::StdioFault};
 use crate::text::whole;
 
+/// The code of an error in the place of an answer that cannot be read: no server has it.
+pub(crate) const UNREADABLE: ErrorCode = ErrorCode(i32::MIN);
+
 /// JSON-RPC and MCP errors that are defined as refusals of a request. Servers send them after an effect as well, so they count only for
 /// messages without one.
 const REFUSALS: [ErrorCode; 5] = [
@@ -126,7 +129,11 @@ pub(crate) fn is_unreached(error: &ServiceError) -> bool {
 
 /// The fault for an error that the server reported.
 pub(crate) fn of_answer(error: &ErrorData) -> Fault {
-    Fault::Reported { code: error.code.0, message: whole(&error.message) }
+    let message = whole(&error.message);
+    if error.code == UNREADABLE {
+        return Fault::InvalidResponse(message);
+    }
+    Fault::Reported { code: error.code.0, message }
 }
 
 /// The text of an error that the server reported.

@@ -1,8 +1,7 @@
 //! MCP over the standard input and output of a child process: one JSON-RPC message per line.
 //!
 //! Owns the framing and its limits. Does not start or end the process (`child`) and does not read its standard error
-//! (`stderr`). Invariant: a line longer than the limit, an answer that is not JSON-RPC, or a server that stops reading ends the
-//! connection, because nothing that follows could be trusted.
+//! (`stderr`). Invariant: a server that stops reading, or writes nothing but what is no message, ends the connection.
 
 pub(crate) mod child;
 mod confine;
@@ -32,7 +31,7 @@ use tokio::{
     sync::Mutex,
     time::timeout,
 };
-use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::codec::FramedRead;
 
 use placet_adapter::outcome::AdapterError;
 use placet_types::ids::AdapterName;
@@ -42,13 +41,13 @@ use crate::settings::McpSettings;
 use self::{
     child::{ChildHandle, Launch},
     health::Health,
-    line::Line,
+    line::Lines,
     tail::Tail,
 };
 use crate::failure::StdioFault;
 
-/// The most non-JSON lines, such as a banner, before we give up on a server.
-const NOISE_LINES_MAX: u32 = 100;
+/// The most lines in a row that are no message, such as a log on the wrong stream, before we give up on a server.
+const NOISE_LINES_MAX: u32 = 10_000;
 /// The most messages waiting for a server that does not read.
 const WAITING_MAX: usize = 4_096;
 /// How long closing waits for a writer that holds the pipe.
@@ -66,7 +65,7 @@ pub(crate) async fn start(
     let (pipes, handle) =
         child::spawn(adapter, launch, settings, Arc::clone(&health), tail).await?;
     let transport = StdioTransport {
-        lines: FramedRead::new(pipes.stdout, LinesCodec::new_with_max_length(line_bytes_max)),
+        lines: FramedRead::new(pipes.stdout, Lines::new(line_bytes_max)),
         stdin: Arc::new(Mutex::new(Some(pipes.stdin))),
         waiting: Arc::new(AtomicUsize::new(0)),
         health,
@@ -78,7 +77,7 @@ pub(crate) async fn start(
 /// The messages of one server.
 #[derive(Debug)]
 pub(crate) struct StdioTransport {
-    lines: FramedRead<ChildStdout, LinesCodec>,
+    lines: FramedRead<ChildStdout, Lines>,
     /// `None` once closed. A tokio mutex, because it is held while a line is written.
     stdin: Arc<Mutex<Option<ChildStdin>>>,
     waiting: Arc<AtomicUsize>,
@@ -111,19 +110,19 @@ impl Transport<RoleClient> for StdioTransport {
                 self.health.fail("it does not read what it is sent");
                 return None;
             }
-            let Ok(text) = self.lines.next().await? else {
-                self.health.fail("it sent a line that is too long or no UTF-8");
-                return None;
-            };
-            match line::read(&text) {
-                Line::Message(message) => return Some(*message),
-                Line::Ignorable => {}
-                Line::Noise => self.noise_lines = self.noise_lines.saturating_add(1),
-                Line::Broken => {
-                    self.health.fail("it sent a message that is no json-rpc");
+            let message = match self.lines.next().await? {
+                Ok(message) => message,
+                Err(error) => {
+                    tracing::debug!(%error, "the output of a server cannot be read");
+                    self.health.fail("its output cannot be read, or has a line without an end");
                     return None;
                 }
+            };
+            if message.is_some() {
+                self.noise_lines = 0;
+                return message;
             }
+            self.noise_lines = self.noise_lines.saturating_add(1);
             if self.noise_lines > NOISE_LINES_MAX {
                 self.health.fail("it sends text that is no json-rpc");
                 return None;

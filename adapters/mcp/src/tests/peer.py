@@ -113,7 +113,8 @@ def call(request):
         os._exit(3)
     elif name == "garbage":
         with LOCK:
-            sys.stdout.write("{this is no json\n")
+            sys.stdout.write("[INFO] half a character follows\n")
+            sys.stdout.write('{"jsonrpc": "2.0", "result": {"content": [{"type": "text", "text": "\\ud83d"}]}, "id": %d}\n' % request["id"])
             sys.stdout.flush()
     elif name == "other_kind":
         result(request, "a string")
@@ -197,7 +198,7 @@ if MODE == "exit":
     sys.exit(1)
 if MODE == "garbage":
     print("{garbage", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 if MODE == "noise":
     while True:
         print("hello", flush=True)

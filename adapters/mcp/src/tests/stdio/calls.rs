@@ -168,6 +168,8 @@ async fn an_answer_that_is_none_leaves_the_call_unknown() {
             begun.elapsed() < Duration::from_secs(8),
             "{tool} was found out only by its deadline"
         );
+        // The connection is still good.
+        done(call(adapter.as_ref(), &contract, "echo", json!({})).await);
         adapter.close().await;
     }
 }
@@ -243,8 +245,10 @@ async fn an_answer_that_cannot_be_kept_is_withheld_and_the_call_still_done() {
     assert_eq!(answer.mutations.len(), 1);
     let answer = done(call(adapter.as_ref(), &contract, "big", json!({"bytes": 3_000})).await);
     assert!(answer.output.get("withheld").is_none());
+    // A number that is not exact: the text says the same.
     let answer = done(call(adapter.as_ref(), &contract, "number", json!({})).await);
-    assert_eq!(answer.output["withheld"], json!(true));
+    assert_eq!(answer.output["content"][0]["text"], json!("n"));
+    assert!(answer.output.get("structured").is_none() && answer.output["notes"][0].is_string());
     let answer = done(call(adapter.as_ref(), &contract, "both", json!({"bytes": 5_000})).await);
     assert_eq!(answer.output["structured"], json!({"n": 1}));
     assert!(answer.output.get("content").is_none() && answer.output["notes"][0].is_string());
