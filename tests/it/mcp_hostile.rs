@@ -14,10 +14,12 @@ use tokio::{
 use crate::{
     harness::{
         client::{Client, text},
+        npm,
         placet::Placet,
         setup::Setup,
         within,
     },
+    mcp::stub,
     mcp_clients::{World, capable, list, open, posted, sessioned, stateless, with_tasks},
 };
 
@@ -70,6 +72,64 @@ async fn what_could_be_read_in_two_ways_is_refused_and_nothing_is_executed() {
     let held = posted(&agent, "tools/call", "files__delete", good).await;
     assert_eq!(held.status, 200, "the same, sent well: {held:?}");
     world.held().await;
+}
+
+#[tokio::test]
+async fn a_fault_in_an_argument_is_the_result_of_its_call_in_a_session() {
+    let world = World::holding(100).await;
+    let agent = world.setup.agent(&world.placet).await;
+    let opened = open(&agent).await;
+    let session = opened.headers["mcp-session-id"].to_str().unwrap().to_owned();
+    let sent = async |arguments: &str, method: &str| {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{{"name":"files__read","arguments":{arguments}}}}}"#
+        );
+        let request = agent
+            .request(http::Method::POST, "/mcp")
+            .header("accept", "application/json, text/event-stream")
+            .header("content-type", "application/json")
+            .header("mcp-session-id", &session);
+        agent.send(request.body(body.into()).unwrap()).await
+    };
+    for arguments in [
+        r#"{"path":9007199254740993}"#,
+        r#"{"path":"\ud83d"}"#,
+        r#"{"path":"a.txt","path":"b.txt"}"#,
+    ] {
+        let told = sent(arguments, "tools/call").await;
+        assert_eq!((told.status, told.json()["id"].clone()), (200, json!(7)), "{told:?}");
+        let result = &told.json()["result"];
+        assert_eq!(result["isError"], true, "{result:#}");
+        let said = result["content"][0]["text"].to_string();
+        assert!(said.contains("VALIDATION_ERROR: ") && said.contains("/path"), "{said}");
+        assert!(!said.contains("/params"), "{said}");
+        assert_eq!(sent(arguments, "tools/list").await.status, 400, "no call");
+    }
+    assert_eq!(sent(r#"{"path":1},"name":"files__list""#, "tools/call").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_write_whose_client_gave_up_is_not_made_again_and_a_read_is() {
+    let setup = stub("late-calls").await;
+    let record = setup.path("record");
+    let mut contract = setup.read_contract("stub");
+    contract["transport"]["args"] = json!([npm::stub(), "late-calls", record]);
+    fs::write(setup.contract_file("stub"), contract.to_string()).unwrap();
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    for (tool, made) in [("look", 2), ("note", 1)] {
+        let name = format!("stub__{tool}");
+        let call = json!({ "name": name, "arguments": { "what": "x" } });
+        let asked = || {
+            posted(&agent, "tools/call", &name, stateless("tools/call", call.clone()).to_string())
+        };
+        tokio::time::timeout(Duration::from_millis(500), asked()).await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let told = asked().await;
+        assert_eq!(told.json()["result"]["isError"], json!(false), "{told:?}");
+        let calls = format!("\"name\":\"{tool}\"");
+        assert_eq!(fs::read_to_string(&record).unwrap().matches(&calls).count(), made, "{tool}");
+    }
 }
 
 #[tokio::test]

@@ -13,15 +13,23 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures::StreamExt as _;
-use http::{Method, StatusCode, header};
-use rmcp::model::ErrorCode;
+use http::{Method, StatusCode, header, request::Parts};
+use rmcp::model::{ErrorCode, RequestId};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use placet_engine::attempts::Attempt;
-use placet_types::json::{JsonFault, JsonLimits, parse_strict};
+use placet_identity::VerifiedCaller;
+use placet_types::{
+    error::{ErrorCode as RefusalCode, Refusal},
+    json::{JsonFault, JsonLimits, parse_strict},
+};
 
-use crate::shared::Shared;
+use crate::{
+    results,
+    shared::{SESSION, Shared},
+};
 
 /// How much of an oversized body is read and discarded, in multiples of the limit, so that its client gets the error.
 const DISCARD_FACTOR: usize = 32;
@@ -55,6 +63,8 @@ pub(crate) async fn check(
     let limits = JsonLimits { bytes_max, ..JsonLimits::default() };
     let document = parse_strict(&bytes, &limits);
     let attempt = Attempt::of(&document);
+    let fault_at =
+        document.as_ref().err().map(|error| (error.pointer().to_owned(), error.to_string()));
     let (code, said) = match document {
         Ok(document) if document.is_object() => {
             let mut request = Request::from_parts(parts, Body::from(bytes));
@@ -67,11 +77,49 @@ pub(crate) async fn check(
         }
         Err(error) => (ErrorCode::INVALID_REQUEST, error.to_string()),
     };
-    let mut response = refused(StatusCode::BAD_REQUEST, code, &said);
+    let mut response = match arguments_refused(&shared, &parts, &bytes, fault_at.as_ref()) {
+        Some(response) => response,
+        None => refused(StatusCode::BAD_REQUEST, code, &said),
+    };
     if let Some(attempt) = attempt {
         response.extensions_mut().insert(attempt);
     }
     response
+}
+
+/// What is read of a call whose arguments are refused.
+#[derive(Deserialize)]
+struct RefusedCall {
+    id: RequestId,
+    method: String,
+    params: RefusedParams,
+}
+
+#[derive(Deserialize)]
+struct RefusedParams {
+    name: String,
+}
+
+/// The answer to a call in a session, if only an argument of it breaks the rules: the model can correct it. Some clients end with all their
+/// calls at a refused request.
+fn arguments_refused(
+    shared: &Shared,
+    parts: &Parts,
+    bytes: &[u8],
+    fault: Option<&(String, String)>,
+) -> Option<Response> {
+    let (pointer, said) = fault.filter(|(pointer, _)| pointer.starts_with("/params/arguments/"))?;
+    let (caller, _session) =
+        (parts.extensions.get::<Arc<VerifiedCaller>>()?, parts.headers.get(SESSION)?);
+    let call: RefusedCall = serde_json::from_slice(bytes).ok()?;
+    if call.method != "tools/call" {
+        return None;
+    }
+    let place = pointer.strip_prefix("/params/arguments").unwrap_or(pointer);
+    let said = said.replacen(pointer, place, 1);
+    let refusal = Refusal::new(RefusalCode::ValidationError, said);
+    let result = results::refused(&refusal, shared.of(caller, &call.params.name));
+    Some(results::response(call.id, Ok(result)))
 }
 
 /// Notes that the transport refused headers that contradict the body, or are there twice.

@@ -80,6 +80,8 @@ pub(crate) async fn call(
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) ticket: Ticket,
+    /// Whether it may have an effect.
+    has_effect: bool,
     /// The digest that equal calls share; none where only the outcome of an earlier call is collected.
     request: Option<Digest>,
     open: Option<Arc<OpenRequest>>,
@@ -94,9 +96,10 @@ impl Begun {
         }
     }
 
-    /// It is held, or goes on and nobody waits for it: an equal call attaches to it.
+    /// It is held, or goes on and nobody waits for it: an equal call attaches to it. A read that is not held is made again instead.
     pub(crate) fn remembered(&self, shared: &Shared) {
-        let Some(request) = self.request else { return };
+        let is_needed = self.has_effect || matches!(self.ticket.current(), Answer::Held(_));
+        let Some(request) = self.request.filter(|_| is_needed) else { return };
         shared.held.remember(request, self.ticket.call_id().clone());
         // Only then: a cancellation meanwhile has forgotten it before.
         if self.open.as_ref().is_some_and(|open| open.is_cancelled()) {
@@ -159,7 +162,8 @@ pub(crate) async fn begin(
         let open = asking
             .session
             .map(|session| shared.requests.opened(session, id, ticket.call_id(), request));
-        Begun { ticket, request: Some(request), open }
+        let has_effect = shared.engine.may_have_effect(&asking.caller, name);
+        Begun { ticket, has_effect, request: Some(request), open }
     }))
 }
 
@@ -199,7 +203,8 @@ async fn submitted(
     result_of(&answer, of).map(CallToolResponse::Complete)
 }
 
-/// Waits for a call that has begun. One that is held, or has no end then, is remembered, so that an equal one attaches to it.
+/// Waits for a call that has begun. One that is held is remembered, and one that may have an effect and has no end then, so that an equal
+/// one attaches to it.
 pub(crate) async fn waited(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -315,7 +320,7 @@ async fn follow(
 ) -> Result<CallToolResult, ErrorData> {
     let waited = match shared.engine.follow(&asking.caller, call).await {
         Ok(ticket) => {
-            let begun = Begun { ticket, request: None, open: None };
+            let begun = Begun { ticket, has_effect: true, request: None, open: None };
             waited(shared, asking, begun, context, waiting).await
         }
         Err(refusal) => Err(refusal),

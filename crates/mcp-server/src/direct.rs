@@ -9,16 +9,13 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use axum::{
     extract::{Request, State},
     middleware::Next,
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
 use futures::future::OptionFuture;
 use http::{HeaderMap, StatusCode, header};
 use rmcp::{
-    ErrorData, RoleServer,
-    model::{
-        CallToolRequestParams, CallToolResult, JsonObject, MetaObject, RequestId,
-        RequestMetaObject, ServerJsonRpcMessage, ServerResult,
-    },
+    RoleServer,
+    model::{CallToolRequestParams, JsonObject, MetaObject, RequestId, RequestMetaObject},
     service::Peer,
 };
 use serde_json::Value;
@@ -65,7 +62,7 @@ pub(crate) async fn answer(
     match id {
         // The SDK's plain text for a request whose session or service ended before it was answered.
         Some(id) if response.status() == StatusCode::INTERNAL_SERVER_ERROR => {
-            told(id, Err(results::unanswered()))
+            results::response(id, Err(results::unanswered()))
         }
         Some(_) | None => response,
     }
@@ -107,8 +104,10 @@ impl<'a> Plain<'a> {
         let of = shared.of(&asking.caller, &params.name);
         let begun = match calls::begin(shared, &asking, &params, &id, &meta).await {
             Ok(Ok(begun)) => begun,
-            Ok(Err(refusal)) => return Ok(told(id, Ok(results::refused(&refusal, of)))),
-            Err(error) => return Ok(told(id, Err(error))),
+            Ok(Err(refusal)) => {
+                return Ok(results::response(id, Ok(results::refused(&refusal, of))));
+            }
+            Err(error) => return Ok(results::response(id, Err(error))),
         };
         let mut steps = meta.get_progress_token().and_then(|_| begun.ticket.steps());
         let mut waiting = Waiting { shared, begun: Some(begun) };
@@ -126,16 +125,16 @@ impl<'a> Plain<'a> {
             None => None,
         };
         let Some(begun) = waiting.begun.take() else {
-            return Ok(told(id, Err(results::unanswered())));
+            return Ok(results::response(id, Err(results::unanswered())));
         };
         // A step may have come with the answer.
         let is_counted = steps.is_some_and(|steps| !steps.borrow().is_empty());
         match ended {
             Some(Ok(answer)) if answer.is_final() && !is_counted => {
                 begun.ended(shared, asking.session, &id);
-                Ok(told(id, result_of(&answer, of)))
+                Ok(results::response(id, result_of(&answer, of)))
             }
-            Some(Err(refusal)) => Ok(told(id, Ok(results::refused(&refusal, of)))),
+            Some(Err(refusal)) => Ok(results::response(id, Ok(results::refused(&refusal, of)))),
             Some(Ok(_)) | None => Err(begun),
         }
     }
@@ -198,25 +197,6 @@ fn params_of(params: Value) -> Option<(RequestMetaObject, CallToolRequestParams)
 /// The name that a client gave when its session began.
 fn client_of(peer: &Peer<RoleServer>) -> Option<String> {
     peer.peer_info().map(|info| info.client_info.name.clone())
-}
-
-/// The answer to a request.
-fn told(id: RequestId, result: Result<CallToolResult, ErrorData>) -> Response {
-    let message = match result {
-        Ok(mut result) => {
-            // These revisions do not have it.
-            result.result_type = None;
-            ServerJsonRpcMessage::response(ServerResult::CallToolResult(result), id)
-        }
-        Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
-    };
-    match serde_json::to_vec(&message) {
-        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "an answer could not be written");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! Owns the words. A refusal is a result with `isError`, since a model can act on that; protocol errors are only for faults of the
 //! protocol. Invariant: the result of a call that may have had an effect never reads as "not executed".
 
+use axum::response::{IntoResponse as _, Response};
+use http::{StatusCode, header};
 use rmcp::{
     ErrorData,
     model::{
         CallToolRequestParams, CallToolResult, CompleteRequestParams, ContentBlock, CustomRequest,
         ErrorCode as RpcCode, GetPromptRequestParams, GetTaskParams, MetaObject,
-        ReadResourceRequestParams,
+        ReadResourceRequestParams, RequestId, ServerJsonRpcMessage, ServerResult,
     },
 };
 use serde::de::DeserializeOwned;
@@ -303,6 +305,25 @@ pub(crate) fn meta_of(result: &ToolResultEnvelope) -> MetaObject {
     }
     meta.insert(CALL.to_owned(), said);
     meta
+}
+
+/// The response to a request of a session.
+pub(crate) fn response(id: RequestId, result: Result<CallToolResult, ErrorData>) -> Response {
+    let message = match result {
+        Ok(mut result) => {
+            // These revisions do not have it.
+            result.result_type = None;
+            ServerJsonRpcMessage::response(ServerResult::CallToolResult(result), id)
+        }
+        Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
+    };
+    match serde_json::to_vec(&message) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
 }
 
 /// The engine's refusal to accept a call at all.

@@ -12,7 +12,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{record::EffectState, refusal::lookup_refusal};
 use placet_policy::catalog::Target;
 use placet_types::{
-    contract::feature::Listing,
+    contract::{Capability, feature::Listing},
     error::{ErrorCode, Execution, Refusal},
     ids::{CapabilityId, ToolCallId},
 };
@@ -173,6 +173,20 @@ impl Engine {
 
     /// Whether a tool in the caller's surface declares an output schema; copies nothing of the surface.
     pub fn declares_output(&self, caller: &VerifiedCaller, tool: &str) -> bool {
+        self.knows_of(caller, tool, |capability| capability.output_schema.is_some())
+    }
+
+    /// Whether a tool in the caller's surface may have an effect.
+    pub fn may_have_effect(&self, caller: &VerifiedCaller, tool: &str) -> bool {
+        self.knows_of(caller, tool, Capability::is_write_class)
+    }
+
+    fn knows_of(
+        &self,
+        caller: &VerifiedCaller,
+        tool: &str,
+        is_so: impl Fn(&Capability) -> bool,
+    ) -> bool {
         let outcomes = &self.context.outcomes;
         let Ok(id) = CapabilityId::from_tool_name(tool) else { return false };
         let active = outcomes.current.active();
@@ -180,7 +194,7 @@ impl Engine {
             && active
                 .catalog
                 .resolve(caller.tenant(), &id)
-                .is_some_and(|target| target.capability.output_schema.is_some())
+                .is_some_and(|target| is_so(&target.capability))
     }
 }
 
