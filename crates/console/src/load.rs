@@ -41,6 +41,7 @@ fn what_decides(status: &StatusView, now: Timestamp) -> Markup {
             h2 { "Active policies" }
             p {
                 "Policies, contracts, directory and issuers " code { (status.active.short()) }
+                ", with the policies " code { (status.bundle.short()) }
                 ", epoch " (status.epoch) ", active since " (words::relative(status.since, now)) "."
             }
             p.soft { "The files on disk: " (status.disk.in_words()) "." }

@@ -260,6 +260,13 @@ impl Engine {
         &self.context.metrics
     }
 
+    /// How many calls have come since the start, and how many are under way or wait for people.
+    pub fn use_made(&self) -> (u64, usize) {
+        let registry = &self.context.registry;
+        let waiting = self.context.approvals.pending.pending();
+        (registry.begun(), registry.in_flight().saturating_add(waiting))
+    }
+
     /// Resolves with the reason when the engine cannot continue: the process must end.
     pub async fn stopped(&self) -> String {
         self.context.node.died().await

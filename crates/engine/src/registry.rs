@@ -322,6 +322,11 @@ impl Registry {
         tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
     }
 
+    /// How many calls have come since the start.
+    pub(crate) fn begun(&self) -> u64 {
+        self.entries.lock().turns
+    }
+
     /// How many calls are in flight.
     pub(crate) fn in_flight(&self) -> usize {
         let entries = self.entries.lock();

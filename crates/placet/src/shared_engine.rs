@@ -101,17 +101,25 @@ pub(crate) fn listening(data: &Path) -> Option<Listening> {
     serde_json::from_str(&text).ok()
 }
 
-/// Returns when no client has used the engine of this folder for `limit`.
-pub(crate) async fn until_unused(data: &Path, limit: Duration) {
+/// Returns when no client has used the engine of this folder for `limit`. `use_made` says how many calls have come, by whatever way, and
+/// how many are under way or wait for people, who could not decide without the engine.
+pub(crate) async fn until_unused(
+    data: &Path,
+    limit: Duration,
+    use_made: impl Fn() -> (u64, usize),
+) {
     let mut used = Instant::now();
+    let mut calls = 0;
     while used.elapsed() < limit {
         sleep(limit.min(Duration::from_secs(1))).await;
         let free = own_file(&data.join(CLIENTS)).is_ok_and(|file| {
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
         });
-        if !free {
+        let (now, open) = use_made();
+        if !free || now != calls || open > 0 {
             used = Instant::now();
         }
+        calls = now;
     }
 }
 
@@ -243,7 +251,10 @@ struct Started {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        sync::atomic::{AtomicU64, Ordering},
+        time::Duration,
+    };
 
     use tokio::time::{sleep, timeout};
 
@@ -275,9 +286,14 @@ mod tests {
         let client = own_file(&data.path().join(CLIENTS)).unwrap();
         rustix::fs::flock(&client, FlockOperation::LockShared).unwrap();
         let limit = Duration::from_millis(40);
-        let waits = timeout(limit * 5, until_unused(data.path(), limit)).await;
-        assert!(waits.is_err(), "it is used");
+        let is_unused = async |use_made: &dyn Fn() -> (u64, usize)| {
+            timeout(limit * 5, until_unused(data.path(), limit, use_made)).await.is_ok()
+        };
+        assert!(!is_unused(&|| (0, 0)).await, "it has a client");
         drop(client);
-        timeout(limit * 50, until_unused(data.path(), limit)).await.unwrap();
+        let calls = AtomicU64::new(1);
+        assert!(!is_unused(&|| (calls.fetch_add(1, Ordering::Relaxed), 0)).await, "it is called");
+        assert!(!is_unused(&|| (7, 1)).await, "somebody is awaited");
+        timeout(limit * 50, until_unused(data.path(), limit, || (7, 0))).await.unwrap();
     }
 }

@@ -59,7 +59,7 @@ codes! {
     /// There is no such call, approval or record that the caller may see.
     NotFound = "NOT_FOUND", 404, false, "Check the path and the id; ids of other callers answer the same.";
     /// The caller's identity could not be verified.
-    Unauthenticated = "UNAUTHENTICATED", 401, false, "Send a valid bearer token for this service in the Authorization header.";
+    Unauthenticated = "UNAUTHENTICATED", 401, false, "Send a valid bearer token for this service in the Authorization header; a token in Placet-Delegation has to be valid as well, and meant for that caller.";
     /// The caller's identity cannot be verified at present: the issuer's keys are not available.
     IdentityUnavailable = "IDENTITY_UNAVAILABLE", 503, true, "Wait for the time named in Retry-After and repeat the same request with the same token.";
     /// Policy denies the call.

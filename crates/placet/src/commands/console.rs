@@ -64,9 +64,16 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     }
     let link = link(&config, &base)?;
     let document = json!({ "url": link, "valid_ms": SIGN_IN_CODE_MS });
+    let is_elsewhere = args.url.is_some() || config.console.public_url.is_some();
+    let runs = is_elsewhere || shared_engine::listening(&config.data).is_some();
     output::answer(args.local.json, &document, |_| {
         output::line(&link);
         output::note(format!("note: it works once, for {LINK_LIFE}"));
+        if !runs {
+            output::note(
+                "note: no Placet of this data folder runs now: start it first, with `placet serve` or an MCP client",
+            );
+        }
     })?;
     if args.open {
         open(&link, &config.data).await.map_err(|why| {

@@ -118,7 +118,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         output::line(if failed {
             "fix what failed before `placet serve` can start"
         } else if warned {
-            "nothing that was looked at keeps `placet serve` from starting, but look at what is marked `warn`; the journal was not read"
+            "look at what is marked `warn`; nothing else that was looked at keeps `placet serve` from starting; the journal was not read"
         } else {
             "nothing that was looked at keeps `placet serve` from starting; the journal was not read"
         });
@@ -364,7 +364,7 @@ fn port(about: &'static str, address: SocketAddr) -> Check {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Check::warn(
             about,
             format!("{address} is taken"),
-            "by a running Placet? else name another address in the configuration",
+            "`placet serve` cannot start while it is: stop what listens there, or name another address in the configuration",
         ),
         Err(error) => Check::fail(
             about,

@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// The `mcpServers` file of an MCP client. Its servers become contracts, with the mode `destructive` for each tool.
     #[arg(long, value_name = "FILE")]
     import: Option<PathBuf>,
+    /// With --import: let the servers' processes open any connection, as `npx` needs for downloads.
+    #[arg(long, requires = "import")]
+    network_unconfined: bool,
 }
 
 /// Writes the files, and imports the client's servers.
@@ -63,7 +66,8 @@ async fn import(
     environment: &Environment,
 ) -> Result<(Exit, bool), Failure> {
     let config = args.dir.join(DEFAULT_FILE);
-    let imported = adapters::import::all_of(file, &config, environment).await?;
+    let imported =
+        adapters::import::all_of(file, args.network_unconfined, &config, environment).await?;
     let config = fs::canonicalize(&config).attempted("the configuration cannot be found")?;
     let server = json!({ "command": "placet", "args": ["mcp", "-f", config] });
     let snippet = serde_json::to_string_pretty(&json!({ "mcpServers": { "placet": server } }));
@@ -136,7 +140,7 @@ mod tests {
     async fn what_init_writes_is_a_configuration_that_works_and_is_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let (dir, tenant) = (dir.path().join("new"), "acme".parse().unwrap());
-        let args = Args { dir, tenant, import: None };
+        let args = Args { dir, tenant, import: None, network_unconfined: false };
         let environment = Environment::of([]);
         run(&args, &environment).await.unwrap();
 

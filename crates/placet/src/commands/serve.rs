@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// it. Only nodes that share a ledger need it. `placet reload --roll-back` does the same without a restart.
     #[arg(long, value_name = "EPOCH")]
     roll_back_policies: Option<u64>,
-    /// Stop when no `placet mcp` and no `placet wrap` has used this data folder for this long.
+    /// Stop when no `placet mcp` and no `placet wrap` has used this data folder for this long, no call has come, and none waits for people.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     unused_stop_s: Option<u64>,
     /// Fault injection: hold the answer of a file write or delete back, to rehearse a crash in between.
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     config.secrets.warn_of_open_files();
     greet(args, &config, &world, &running, environment.program());
     let announced = announced(&config, &running).await?;
-    let unused = unused(args, &config);
+    let unused = unused(args, &config, running.engine.clone());
     let Running { engine, bound, telemetry, notary, svids: _svids, lock: _lock, .. } = running;
     let (asked, mut heard) = tokio::sync::watch::channel(false);
     let served = bound.serve(engine.clone(), async move {
@@ -129,11 +129,11 @@ async fn announced(config: &Config, running: &Running) -> Result<Option<Announce
 }
 
 /// Returns when nobody has used the engine for the requested time, if one was given.
-async fn unused(args: &Args, config: &Config) {
-    match args.unused_stop_s {
-        Some(limit) => shared_engine::until_unused(&config.data, Duration::from_secs(limit)).await,
-        None => future::pending().await,
-    }
+async fn unused(args: &Args, config: &Config, engine: Engine) {
+    let Some(limit) = args.unused_stop_s.map(Duration::from_secs) else {
+        return future::pending().await;
+    };
+    shared_engine::until_unused(&config.data, limit, || engine.use_made()).await;
 }
 
 /// The end of an engine that cannot go on.

@@ -21,7 +21,7 @@ use placet_types::{
             CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue,
             LimitsFile, TenantsFile, TransportFile,
         },
-        process::{ChildNetwork, ProcessFile},
+        process::ProcessFile,
         unusable_output,
     },
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
@@ -177,7 +177,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let mut sources =
         if args.openapi.is_some() { Vec::new() } else { sources(args, &names, environment)? };
     if args.network_unconfined || args.mode_default == ApprovalMode::Network {
-        sources.iter_mut().for_each(|source| unconfined(&mut source.transport));
+        sources.iter_mut().for_each(|source| live::unconfine(&mut source.transport));
     }
     let options = ImportOptions {
         environment: config.environment.clone(),
@@ -213,6 +213,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 /// [`Failure`] when file or configuration cannot be read. A server that cannot be imported is reported and leaves the others alone.
 pub(crate) async fn all_of(
     servers: &Path,
+    is_unconfined: bool,
     config: &Path,
     environment: &Environment,
 ) -> Result<(Exit, bool), Failure> {
@@ -237,6 +238,10 @@ pub(crate) async fn all_of(
         mode: ApprovalMode::Destructive,
         names: BTreeMap::new(),
     };
+    sources
+        .iter_mut()
+        .filter(|_| is_unconfined)
+        .for_each(|one| live::unconfine(&mut one.transport));
     let asked = each(&sources, &options, &config, Some(&folder_of(&config))).await;
     let lacks_secrets = sources.iter().any(|source| !source.secrets.is_empty());
     Ok((if asked == Exit::Ok { exit } else { asked }, lacks_secrets))
@@ -272,13 +277,6 @@ async fn each(
     exit
 }
 
-/// The child is started for its listing with the network access that its contract will state.
-fn unconfined(transport: &mut TransportFile) {
-    if let TransportFile::McpStdio { process, .. } = transport {
-        process.network = Some(ChildNetwork::Unconfined);
-    }
-}
-
 async fn one(
     source: &Source,
     options: &ImportOptions,
@@ -294,7 +292,9 @@ async fn one(
     check_secrets(source, config)?;
     let live = live::ask(&endpoint, source.secrets.clone(), config).await?;
     let Imported { file, notes } = contract_of(source, &live, options)?;
-    let imported = Imported { file, notes: [source.notes.clone(), notes].concat() };
+    let confined = live::note_on(&source.transport).map(str::to_owned);
+    let notes = [source.notes.clone(), notes, confined.into_iter().collect()].concat();
+    let imported = Imported { file, notes };
     let speaks = format!("a live server that speaks MCP {}", live.protocol_version);
     deliver(&imported, &speaks, path, Some(options.mode), || print_report(&imported.file, &live))
 }
@@ -450,7 +450,7 @@ fn over_network(
         notes.push(format!(
             "`limits.calls_per_minute_max` is {NETWORK_CALLS_PER_MINUTE}: set what is usual for it"
         ));
-        unconfined(&mut transport);
+        live::unconfine(&mut transport);
         if matches!(transport, TransportFile::McpStdio { .. }) {
             notes.push("`transport.process.network` is `unconfined`: nothing bounds where its process connects to".to_owned());
         }

@@ -10,7 +10,7 @@ use placet_adapter::{
 };
 use placet_adapter_files::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::Endpoint;
-use placet_types::contract::{Contract, LiveTool, file::TransportFile};
+use placet_types::contract::{Contract, LiveTool, file::TransportFile, process::ChildNetwork};
 use secrecy::SecretString;
 
 use super::servers::is_private;
@@ -44,21 +44,37 @@ pub(crate) async fn ask(
     let target = endpoint.transport.http();
     let is_refused_as_private =
         target.is_some_and(|target| !target.private_network && is_private(target.url));
-    // A child process that may not open TCP connections.
-    let is_without_tcp = matches!(&endpoint.transport, TransportFile::McpStdio { process, .. } if process.network.is_none());
     let connected = connector.connect_any(endpoint).await.map_err(|error| {
-        let started = !matches!(error, AdapterError::Misconfigured(_));
+        let is_silent = matches!(error, AdapterError::Unavailable(_));
         let failure = Failure::new(what.clone()).because(error);
         if is_refused_as_private {
             failure.try_this("--private-network, if that host is meant to be private")
-        } else if started && is_without_tcp {
-            failure.try_this("if its program needs TCP connections, as `npx` does to download: `process: { network: unconfined }` in the contract, `--network-unconfined` of `placet adapters import`")
+        } else if is_silent && is_without_tcp(&endpoint.transport) {
+            failure.try_this("if its program needs TCP connections, as `npx` does to download: --network-unconfined, or `process: { network: unconfined }` in its contract")
         } else {
             failure
         }
     })?;
     let tools = tools_of(connected.adapter.as_ref()).await.attempted(what)?;
     Ok(Live { protocol_version: connected.protocol_version, server: connected.server, tools })
+}
+
+/// Lets a child process open any connection.
+pub(super) fn unconfine(transport: &mut TransportFile) {
+    if let TransportFile::McpStdio { process, .. } = transport {
+        process.network = Some(ChildNetwork::Unconfined);
+    }
+}
+
+/// What an operator has to know of a child process.
+pub(super) fn note_on(transport: &TransportFile) -> Option<&'static str> {
+    let note = "its process may open no TCP connection, so that a tool that needs one fails; with --network-unconfined it may";
+    is_without_tcp(transport).then_some(note)
+}
+
+/// Whether it is a child process that may not open TCP connections.
+fn is_without_tcp(transport: &TransportFile) -> bool {
+    matches!(transport, TransportFile::McpStdio { process, .. } if process.network.is_none())
 }
 
 /// Asks the adapter of a contract that does not define its tools itself, whatever version it speaks now.
