@@ -188,7 +188,8 @@ impl<'a> Declared<'a> {
         let file = source.files.iter().find(|file| file.name == meta.file);
         let line = file.and_then(|file| {
             let start = place_of(&file.text, &meta.text)?;
-            let within = meta.text.find(&format!("has {attribute}"))?;
+            let within = meta.text.find(&format!("has {attribute}"));
+            let within = within.or_else(|| meta.text.find(*attribute))?;
             Some(line_at(&file.text, start.saturating_add(within)))
         });
         BundleProblem {
@@ -244,7 +245,7 @@ mod tests {
             assert_eq!(problems, Ok(()));
         }
         // Of a kind of tool that does not exist now, nobody knows the arguments.
-        let text = "@id(\"p\") @approval(\"never\") forbid (principal is Placet::Agent, action in Placet::Action::\"tier_network\", resource is Placet::Tool)\nwhen { context has input.host && context.input.host == \"a\" };";
+        let text = "@id(\"p\") @approval(\"never\") forbid (principal is Placet::Agent, action in Placet::Action::\"tier_network\", resource is Placet::Tool)\nunless { context has input.host && context.input.host == \"a\" };";
         let mut world = world();
         let known = compile(&bundle(text), &world).map(drop);
         assert!(known.unwrap_err()[0].message.contains("`host`"));
