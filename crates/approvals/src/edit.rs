@@ -16,9 +16,10 @@ use placet_ledger::{
     parked::{ParkedCall, ParkedEdit},
     record::EffectRecord,
 };
-use placet_policy::{catalog::Target, review::ReviewAction};
+use placet_policy::review::ReviewAction;
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
+    argument_schema::ArgumentSchema,
     envelope::proposal::{EditedFrom, ToolProposalEnvelope},
     error::{ErrorCode, Refusal},
     ids::ApprovalId,
@@ -120,8 +121,8 @@ impl Held {
         let target = target.filter(|target| target.contract.digest == contract);
         let target = target.ok_or_else(|| changed("the contract is not the approved one"))?;
         let before = &self.parked.envelope.args;
-        let args = target.validate(&unmasked(&target, args, before)?)?;
         let schema = target.capability.arguments.as_ref().map_err(not_offered)?;
+        let args = target.validate(&unmasked(schema, args, before)?)?;
         let whole = |args: &Map<String, Value>| Value::Object(args.clone());
         let change = Change::of(schema, &whole(before), &whole(&args));
         let calls = service.calls().ok_or_else(crowded)?;
@@ -162,20 +163,28 @@ fn not_offered(why: impl std::fmt::Display) -> Refusal {
     Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more").with_detail(why)
 }
 
-/// The arguments with the values put back that the editor was shown masked and left unchanged.
+/// The arguments with the values put back that the editor was shown masked and left unchanged. In a list that is only done if everything
+/// that was shown of it is still there: its entries could not be told apart, and one would get the value of another.
 fn unmasked(
-    target: &Target,
+    schema: &ArgumentSchema,
     given: &Map<String, Value>,
     real: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Refusal> {
-    let schema = target.capability.arguments.as_ref().map_err(not_offered)?;
     let real = Value::Object(real.clone());
     let mut given = Value::Object(given.clone());
+    let (shown, left) = (masked(schema, &real), masked(schema, &given));
     for place in schema.sensitive_pointers(&real) {
         if let Some(value) = given.pointer_mut(&place)
             && value.as_str() == Some(MASK)
             && let Some(kept) = real.pointer(&place)
         {
+            if let Some(list) = list_around(&real, &place)
+                && shown.pointer(&list) != left.pointer(&list)
+            {
+                let problem = "its entries could not be told apart: write out the masked values that are to stay, or leave the list as it is and deny the call";
+                let what = "a list with masked values cannot be changed around them";
+                return Err(refused(what, &format!("/args{list}"), problem));
+            }
             value.clone_from(kept);
         }
     }
@@ -191,6 +200,30 @@ fn unmasked(
         return Err(Refusal::new(ErrorCode::ValidationError, "the arguments must be an object"));
     };
     Ok(fields)
+}
+
+/// The arguments as they are shown.
+fn masked(schema: &ArgumentSchema, args: &Value) -> Value {
+    let mut shown = args.clone();
+    for place in schema.sensitive_pointers(args) {
+        if let Some(value) = shown.pointer_mut(&place) {
+            *value = Value::from(MASK);
+        }
+    }
+    shown
+}
+
+/// The outermost list that a place is in.
+fn list_around(args: &Value, place: &str) -> Option<String> {
+    let (mut pointer, mut at) = (String::new(), args);
+    for token in place.split('/').skip(1) {
+        if at.is_array() {
+            return Some(pointer);
+        }
+        pointer = format!("{pointer}/{token}");
+        at = args.pointer(&pointer)?;
+    }
+    None
 }
 
 impl Changed {
@@ -291,5 +324,46 @@ fn edited_from(
         request_digest,
         authors: approval.authors().chain(editors).cloned().collect(),
         masked: earlier.chain(&change.masked).cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_masked_value_stays_with_its_entry_of_a_list_or_the_edit_is_refused() {
+        let secret = r#"{ "type": "string", "x-sensitive": true }"#;
+        let schema = format!(
+            r#"{{ "type": "object", "properties": {{ "n": {{ "type": "integer" }}, "codes": {{ "type": "array", "items": {secret} }},
+                "payees": {{ "type": "array", "items": {{ "type": "object", "properties": {{ "name": {{ "type": "string" }}, "acct": {secret} }} }} }} }} }}"#
+        );
+        let schema = ArgumentSchema::compile(&serde_json::from_str(&schema).unwrap()).unwrap();
+        let of = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap();
+        let real = of(
+            r#"{"n":1,"codes":["c1","c2"],"payees":[{"name":"A","acct":"1"},{"name":"B","acct":"2"}]}"#,
+        );
+        let edited = |codes: &str, payees: &str| {
+            let given =
+                format!(r#"{{"n":2,"codes":{codes},"payees":{payees}}}"#).replace('*', MASK);
+            unmasked(&schema, &of(&given), &real)
+        };
+        let (codes, payees) =
+            (r#"["*","*"]"#, r#"[{"name":"A","acct":"*"},{"name":"B","acct":"*"}]"#);
+        let kept = edited(codes, payees).unwrap();
+        assert_eq!((&kept["codes"], &kept["payees"]), (&real["codes"], &real["payees"]));
+        let given = edited(r#"["x","*"]"#, r#"[{"name":"B","acct":"2"}]"#).unwrap();
+        assert_eq!(given["codes"], serde_json::json!(["x", "c2"]));
+        assert_eq!(given["payees"], serde_json::json!([{ "name": "B", "acct": "2" }]));
+        for (codes, payees) in [
+            (r#"["*"]"#, payees),
+            (r#"["*","*","y"]"#, payees),
+            (codes, r#"[{"name":"B","acct":"*"}]"#),
+            (codes, r#"[{"name":"B","acct":"*"},{"name":"A","acct":"*"}]"#),
+            (codes, r#"[{"name":"A","acct":"*"},{"name":"C","acct":"*"}]"#),
+        ] {
+            let refused = edited(codes, payees).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::ValidationError, "{codes} {payees}");
+        }
     }
 }
