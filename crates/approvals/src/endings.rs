@@ -130,8 +130,13 @@ impl Approvals {
     /// The call of an approval has ended; an unknown outcome is a provisional end.
     pub fn call_ended(&self, approval: &ApprovalRecord, is_unknown: bool) {
         if self.sent_calls.ends(&approval.approval_id, is_unknown) {
-            let now = self.ledger.store().now();
-            self.events.approval(ApprovalEventKind::Settled, approval, now);
+            let at = self.ledger.store().now();
+            let mut used = approval.clone();
+            if !used.is_consumed() {
+                // Its caller has it as it was before the call was sent.
+                used.state = ApprovalState::Consumed { arm: 0, at };
+            }
+            self.events.approval(ApprovalEventKind::Settled, &used, at);
         }
     }
 

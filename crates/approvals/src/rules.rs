@@ -258,7 +258,7 @@ impl Open {
         grants
     }
 
-    /// The duties delegated to a person, with the groups that the delegating person is still in.
+    /// The duties delegated to a person, with the groups that the delegating person is still in: one for each who delegated, however often.
     pub(crate) fn duties(
         &self,
         directory: &Directory,
@@ -271,7 +271,18 @@ impl Open {
             let author = directory.user(tenant, &entry.by);
             (delegation.to == *person).then(|| duty_of(author, entry, delegation, now))
         });
-        handed.filter(|duty| !duty.groups.is_empty()).collect()
+        let mut duties: Vec<Duty> = Vec::new();
+        for duty in handed.filter(|duty| !duty.groups.is_empty()) {
+            match duties.iter_mut().find(|one| one.author == duty.author) {
+                Some(one) => {
+                    one.groups.extend(duty.groups);
+                    one.claimed.extend(duty.claimed);
+                    one.since = one.since.min(duty.since);
+                }
+                None => duties.push(duty),
+            }
+        }
+        duties
     }
 
     /// The revocations in force in all tenants, including expired ones, which apply only to tokens without an issue time.

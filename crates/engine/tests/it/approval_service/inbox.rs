@@ -178,6 +178,8 @@ async fn news_reach_those_who_may_see_them_and_nobody_else() {
         let event = next.unwrap().unwrap();
         assert_eq!(event.approval_id.as_ref(), Some(&asked.approval_id));
         kinds.push(event.kind);
+        let ended = event.kind == ApprovalEventKind::Settled;
+        assert_eq!(event.outcome.as_deref(), ended.then_some("succeeded"));
     }
     use ApprovalEventKind as K;
     assert_eq!(kinds, [K::Asked, K::Approved, K::Dispatched, K::Settled]);
