@@ -134,6 +134,11 @@ fn state_in_words(verdict: &StateVerdict) -> String {
             format!("{entries} entries behind; the next start catches up")
         }
         StateVerdict::Absent => "is not there; the next start makes it".to_owned(),
+        StateVerdict::Ahead { state_seq, journal_seq } => {
+            format!(
+                "GOES FURTHER than the journal (to entry {state_seq}, and the journal to {journal_seq}): the journal is an older copy. Restore the newest one; do not rebuild, for what it lacks could be executed again"
+            )
+        }
         StateVerdict::Disagrees { why } => {
             format!(
                 "DISAGREES with the journal ({why}); the next start rebuilds it, as does `placet ledger fsck --rebuild`"

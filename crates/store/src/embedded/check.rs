@@ -79,7 +79,7 @@ impl VerifyReport {
             && self.content.missing.is_empty()
             && self.damaged_snapshots.is_empty()
             && self.illegal.is_empty()
-            && !matches!(self.state, StateVerdict::Disagrees { .. })
+            && !matches!(self.state, StateVerdict::Ahead { .. } | StateVerdict::Disagrees { .. })
     }
 
     /// Whether everything was checked: not where archived entries are not at hand, or the state could not be read.
@@ -100,6 +100,13 @@ pub enum StateVerdict {
     },
     /// There is none; the next start builds it.
     Absent,
+    /// It goes further than the journal, which is an older copy: a start is refused, and a rebuild would forget what had effects.
+    Ahead {
+        /// The last entry that it holds.
+        state_seq: u64,
+        /// The last entry of the journal.
+        journal_seq: u64,
+    },
     /// It does not hold what the journal says; the next start, or a rebuild, builds it again.
     Disagrees {
         /// The difference.
@@ -233,8 +240,7 @@ fn verdict_of(
             entries => StateVerdict::Behind { entries },
         },
         None if applied_seq > last_seq => {
-            let why = format!("it goes up to entry {applied_seq}, and the journal to {last_seq}");
-            StateVerdict::Disagrees { why }
+            StateVerdict::Ahead { state_seq: applied_seq, journal_seq: last_seq }
         }
         // It is older than the snapshot from which everything was rebuilt.
         None => StateVerdict::Behind { entries: last_seq.saturating_sub(applied_seq.min(from)) },
