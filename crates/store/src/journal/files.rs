@@ -212,7 +212,19 @@ impl SegmentFiles {
         Ok(to_u64(due.len()))
     }
 
+    /// A segment that is in the archive already is never replaced: it is the same one, left by a crash, or that of another journal.
     fn move_file(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match self.medium.open_read(to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(there) if is_same(&*self.medium.open_read(from)?, &*there)? => {
+                return self.medium.remove(from);
+            }
+            Ok(_) => {
+                let why = format!("`{}` is there, and is of another ledger", to.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+            }
+        }
         match self.medium.rename(from, to) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
             renamed => return renamed,
@@ -262,6 +274,22 @@ pub(crate) fn copy_file(
     }
     target.sync_data()?;
     Ok(at)
+}
+
+fn is_same(one: &dyn MediumFile, other: &dyn MediumFile) -> io::Result<bool> {
+    let (mut left, mut right) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
+    let mut at: u64 = 0;
+    loop {
+        let (read, there) =
+            (read_full_at(one, &mut left, at)?, read_full_at(other, &mut right, at)?);
+        if left.get(..read) != right.get(..there) {
+            return Ok(false);
+        }
+        if read == 0 {
+            return Ok(true);
+        }
+        at = at.saturating_add(to_u64(read));
+    }
 }
 
 fn is_absent<T>(result: &io::Result<T>) -> bool {

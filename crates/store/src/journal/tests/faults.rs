@@ -120,6 +120,32 @@ fn work(
     Ok(())
 }
 
+/// Two ledgers that name the same archive.
+#[test]
+fn a_segment_in_the_archive_is_never_replaced_by_another() {
+    let (folder, archive) = (tempdir().unwrap(), tempdir().unwrap());
+    fill(folder.path(), 30);
+    let files =
+        SegmentFiles::new(Arc::new(FaultyDisk::default()), folder.path(), Some(archive.path()));
+    let name = "000000000001.segment";
+    let (here, there) = (folder.path().join(name), archive.path().join(name));
+    let moved = || files.finish_archiving(&Base { segment: 2, first_seq: 2, ..Base::START });
+    let own = fs::read(&here).unwrap();
+    for other in [&b"of another ledger"[..], &own[1..]] {
+        fs::write(&there, other).unwrap();
+        let refused = moved().unwrap_err().to_string();
+        assert!(refused.contains("is of another ledger"), "{refused}");
+        assert_eq!(
+            (fs::read(&there).unwrap(), fs::read(&here).unwrap()),
+            (other.to_vec(), own.clone())
+        );
+    }
+    // As after a crash between the copy and the removal.
+    fs::copy(&here, &there).unwrap();
+    assert!(matches!(moved(), Ok(1)));
+    assert!(!here.try_exists().unwrap() && fs::read(&there).unwrap() == own);
+}
+
 /// The archive is on another file system, so that segments are copied to it.
 #[test]
 fn a_segment_that_cannot_be_moved_stays_where_it_is() {
