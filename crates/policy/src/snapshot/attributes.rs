@@ -151,17 +151,18 @@ impl<'a> Declared<'a> {
         })
     }
 
-    /// Whether a call in the policy's scope can have it. Where the scope has no tool at present, nothing is known of arguments.
+    /// Whether a call in the policy's scope can have it. What is behind something that nothing has is not judged, and nothing is known of
+    /// arguments where the scope has no tool at present.
     fn some_have(&self, policy: &Policy, asked: &Asked<'_>) -> bool {
         let of_input = *asked.path.first().unwrap_or(&asked.attribute) == "input";
-        let mut contexts = self.contexts(policy).peekable();
-        let has_tools = contexts.peek().is_some();
-        let some = contexts.any(|(_, context)| {
+        let mut is_reached = false;
+        let some = self.contexts(policy).any(|(_, context)| {
             let attributes = self.at(context, &asked.path);
+            is_reached |= attributes.is_some();
             attributes.is_some_and(|attributes| attributes.contains_key(asked.attribute))
         });
         let mut names = self.contexts(policy).map(|(name, _)| name);
-        some || !has_tools || (of_input && names.all(|name| name.starts_with('#')))
+        some || !is_reached || (of_input && names.all(|name| name.starts_with('#')))
     }
 
     fn problem(
