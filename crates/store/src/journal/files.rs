@@ -218,10 +218,12 @@ impl SegmentFiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
             Ok(there) if is_same(&*self.medium.open_read(from)?, &*there)? => {
+                self.medium.sync_dir(&self.archive)?;
                 return self.medium.remove(from);
             }
             Ok(_) => {
-                let why = format!("`{}` is there, and is of another ledger", to.display());
+                let why =
+                    format!("`{}` is there and differs: an archive is of one ledger", to.display());
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
             }
         }
