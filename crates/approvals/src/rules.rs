@@ -275,9 +275,14 @@ impl Open {
         for duty in handed.filter(|duty| !duty.groups.is_empty()) {
             match duties.iter_mut().find(|one| one.author == duty.author) {
                 Some(one) => {
+                    // The age of what only a token said; the directory's groups have none.
+                    one.since = match (one.claimed.is_empty(), duty.claimed.is_empty()) {
+                        (true, _) => duty.since,
+                        (false, true) => one.since,
+                        (false, false) => one.since.min(duty.since),
+                    };
                     one.groups.extend(duty.groups);
                     one.claimed.extend(duty.claimed);
-                    one.since = one.since.min(duty.since);
                 }
                 None => duties.push(duty),
             }
@@ -455,6 +460,31 @@ mod tests {
         let duty = duty_of(Some(&author), &entry, delegation, Timestamp::from_ms(DAY));
         assert_eq!(duty.groups.len(), 2);
         assert_eq!(duty.claimed, ["finance".parse().unwrap()].into());
+    }
+
+    #[test]
+    fn what_a_colleague_delegates_in_parts_is_one_duty() {
+        let tenant: TenantId = "acme".parse().unwrap();
+        let directory: Directory = serde_json::from_value(json!({ "tenants": { "acme": {
+            "groups": { "approvers": {}, "finance": {}, "security": {} },
+            "users": { "ben": { "groups": ["approvers"] } },
+        } } }))
+        .unwrap();
+        let claimed = |group: &str, as_of: i64| json!({ "groups": [group], "as_of": as_of });
+        let parts = [
+            handed_over(&["approvers"], &Value::Null),
+            handed_over(&["finance"], &claimed("finance", DAY + 7)),
+            handed_over(&["security"], &claimed("security", DAY + 5)),
+        ];
+        let leo = "leo".parse().unwrap();
+        for parts in [parts.to_vec(), parts.iter().rev().cloned().collect()] {
+            let entries = parts.into_iter().map(Arc::new).collect();
+            let open = Open { by_tenant: HashMap::from([(tenant.clone(), entries)]), rev: 0 };
+            let duties = open.duties(&directory, &tenant, &leo, Timestamp::from_ms(DAY + 8));
+            let [duty] = duties.as_slice() else { panic!("{duties:?}") };
+            assert_eq!((duty.groups.len(), duty.claimed.len()), (3, 2));
+            assert_eq!(duty.since, Timestamp::from_ms(DAY + 5));
+        }
     }
 
     fn only_undated(state: &Value, at_ms: i64) -> Option<bool> {
