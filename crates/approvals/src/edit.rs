@@ -172,14 +172,14 @@ fn unmasked(
 ) -> Result<Map<String, Value>, Refusal> {
     let real = Value::Object(real.clone());
     let mut given = Value::Object(given.clone());
-    let (shown, left) = (masked(schema, &real), masked(schema, &given));
+    let (shown, edited) = (masked(schema, &real), masked(schema, &given));
     for place in schema.sensitive_pointers(&real) {
         if let Some(value) = given.pointer_mut(&place)
             && value.as_str() == Some(MASK)
             && let Some(kept) = real.pointer(&place)
         {
             if let Some(list) = list_around(&real, &place)
-                && shown.pointer(&list) != left.pointer(&list)
+                && shown.pointer(&list) != edited.pointer(&list)
             {
                 let problem = "its entries could not be told apart: write out the masked values that are to stay, or leave the list as it is and deny the call";
                 let what = "a list with masked values cannot be changed around them";

@@ -23,7 +23,7 @@ use placet_engine::attempts::Attempt;
 use placet_identity::VerifiedCaller;
 use placet_types::{
     error::{ErrorCode as RefusalCode, Refusal},
-    json::{JsonFault, JsonLimits, parse_strict},
+    json::{JsonError, JsonFault, JsonLimits, parse_strict},
 };
 
 use crate::{
@@ -63,8 +63,7 @@ pub(crate) async fn check(
     let limits = JsonLimits { bytes_max, ..JsonLimits::default() };
     let document = parse_strict(&bytes, &limits);
     let attempt = Attempt::of(&document);
-    let fault_at =
-        document.as_ref().err().map(|error| (error.pointer().to_owned(), error.to_string()));
+    let fault = document.as_ref().err().cloned();
     let (code, said) = match document {
         Ok(document) if document.is_object() => {
             let mut request = Request::from_parts(parts, Body::from(bytes));
@@ -77,7 +76,7 @@ pub(crate) async fn check(
         }
         Err(error) => (ErrorCode::INVALID_REQUEST, error.to_string()),
     };
-    let mut response = match arguments_refused(&shared, &parts, &bytes, fault_at.as_ref()) {
+    let mut response = match arguments_refused(&shared, &parts, &bytes, fault.as_ref()) {
         Some(response) => response,
         None => refused(StatusCode::BAD_REQUEST, code, &said),
     };
@@ -106,17 +105,16 @@ fn arguments_refused(
     shared: &Shared,
     parts: &Parts,
     bytes: &[u8],
-    fault: Option<&(String, String)>,
+    fault: Option<&JsonError>,
 ) -> Option<Response> {
-    let (pointer, said) = fault.filter(|(pointer, _)| pointer.starts_with("/params/arguments/"))?;
+    let fault = fault.filter(|fault| fault.pointer().starts_with("/params/arguments/"))?;
     let (caller, _session) =
         (parts.extensions.get::<Arc<VerifiedCaller>>()?, parts.headers.get(SESSION)?);
     let call: RefusedCall = serde_json::from_slice(bytes).ok()?;
     if call.method != "tools/call" {
         return None;
     }
-    let place = pointer.strip_prefix("/params/arguments").unwrap_or(pointer);
-    let said = said.replacen(pointer, place, 1);
+    let said = fault.to_string().replacen("/params/arguments", "", 1);
     let refusal = Refusal::new(RefusalCode::ValidationError, said);
     let result = results::refused(&refusal, shared.of(caller, &call.params.name));
     Some(results::response(call.id, Ok(result)))
