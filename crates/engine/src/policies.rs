@@ -33,17 +33,14 @@ pub(crate) struct Next {
 pub(crate) async fn activate(context: &Context, next: Next) -> Result<(), LedgerError> {
     let Next { active, issuers, by, note } = next;
     let _one_at_a_time = context.current.changing.lock().await;
-    let digest = active.digest();
+    let digests = active.digests();
     let mut event = AuditEvent::new(AuditKind::BundleActivated);
-    event.digests.insert("bundle".to_owned(), active.policy.digest());
-    event.digests.insert("activated".to_owned(), digest);
-    let before = context.current.active();
-    if before.policy.epoch() > 0 {
-        event.digests.insert("before".to_owned(), before.digest());
+    for (name, part) in digests.parts() {
+        event.digests.insert(name.to_owned(), part);
     }
     event.note = note;
-    let epoch = context.ledger.activate(digest, by, event).await?;
-    tracing::info!(epoch, %digest, "these policies, contracts, directory and issuers decide");
+    let epoch = context.ledger.activate(digests, by, event).await?;
+    tracing::info!(epoch, digest = %digests.whole(), "these policies, contracts, directory and issuers decide");
     if let Some(issuers) = issuers {
         context.verifier.replace(issuers);
     }
@@ -63,7 +60,7 @@ pub(crate) async fn follow(context: &Context) -> Result<bool, LedgerError> {
         context.node.health().foreign_policies(None);
         return Ok(true);
     }
-    if active.digest == own.digest() {
+    if active.digests == own.digests() {
         let policies = Arc::new(own.policies.at_epoch(active.epoch));
         adopt(context, Active { policies, ports: Arc::clone(&own.ports) });
         return Ok(true);

@@ -135,19 +135,23 @@ pub(crate) struct Order {
 
 #[cfg(test)]
 mod tests {
-    use placet_ledger::policies::{PolicyState, ReplacedPolicies};
+    use placet_ledger::{
+        policies::{PolicyState, ReplacedPolicies},
+        testing::policy_digests,
+    };
     use placet_types::{clock::Timestamp, digest::Digest};
 
     use super::{ROLL_BACK, ReloadError};
 
     #[test]
     fn replaced_files_are_not_called_unusable() {
-        let replaced_by = Digest::of(b"new");
+        let digests = policy_digests("new");
         let refusal = ReloadError::Replaced(Box::new(ReplacedPolicies {
+            what: "policies",
             digest: Digest::of(b"old"),
             replaced_at: Timestamp::from_ms(0),
-            replaced_by,
-            active: PolicyState { epoch: 7, digest: replaced_by },
+            replaced_by: digests.policies,
+            active: PolicyState { epoch: 7, digests },
         }))
         .refusal();
         assert!(refusal.message.contains("`placet reload --roll-back 7`"), "{refusal}");

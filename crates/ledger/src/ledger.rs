@@ -18,6 +18,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
+use placet_policy::policies::PolicyDigests;
 use placet_types::{
     digest::Digest,
     envelope::{proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
@@ -102,14 +103,14 @@ impl Ledger {
         self.store.as_ref()
     }
 
-    /// Activates the policies with this digest and returns their epoch; permits of another epoch are no longer accepted. If another node
+    /// Activates the policies with these digests and returns their epoch; permits of another epoch are no longer accepted. If another node
     /// activated the same policies, joins its epoch. Policies that were replaced come back only as `by` allows.
     ///
     /// # Errors
     /// [`LedgerError::Store`] when it could not be recorded, or is a roll-back that was not asked for.
     pub async fn activate(
         &self,
-        digest: Digest,
+        digests: PolicyDigests,
         by: Activation,
         event: AuditEvent,
     ) -> Result<u64, LedgerError> {
@@ -117,19 +118,24 @@ impl Ledger {
         loop {
             let current = self.store.policy().await?;
             let next = match current {
-                Some(current) if current.digest == digest => current,
+                Some(current) if current.digests == digests => current,
                 current => {
                     let epoch = current.map_or(0, |current| current.epoch).saturating_add(1);
-                    PolicyState { epoch, digest }
+                    PolicyState { epoch, digests }
                 }
             };
+            let mut event = event.clone();
+            let digests_of = [("before", current), ("activated", Some(next))];
+            for (name, of) in digests_of.into_iter().filter_map(|(name, of)| Some((name, of?))) {
+                event.digests.insert(name.to_owned(), of.digests.whole());
+            }
             let mut changes = Changes::new(Durability::Synced, Admission::Completion);
             changes.activate = Some(next);
             changes.rolls_back = rolls_back.map(|replaced| replaced.active.epoch);
             let rolled_back = rolls_back.map(|replaced| format!("a roll-back: {replaced}"));
             let notes: Vec<String> = event.note.iter().cloned().chain(rolled_back).collect();
             let note = (!notes.is_empty()).then(|| notes.join("; "));
-            changes.audit.push(AuditEvent { note, ..event.clone() });
+            changes.audit.push(AuditEvent { note, ..event });
             match self.store.commit(changes).await {
                 // Another node was faster: look again.
                 Err(StoreError::Conflict) => rolls_back = None,

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
+use placet_policy::policies::PolicyDigests;
 use placet_types::{clock::Timestamp, digest::Digest};
 
 /// The active policies.
@@ -16,8 +17,8 @@ use placet_types::{clock::Timestamp, digest::Digest};
 pub struct PolicyState {
     /// Counts activations; a permit carries its epoch. 0: none yet.
     pub epoch: u64,
-    /// What was activated: policies, contracts, directory and issuers together.
-    pub digest: Digest,
+    /// What was activated: policies, contracts, directory and issuers.
+    pub digests: PolicyDigests,
 }
 
 /// What activates policies.
@@ -42,12 +43,14 @@ impl Activation {
     }
 }
 
-/// Policies that are not activated, because they were active before and were replaced.
+/// Policies that are not activated, because they, or a part of them, were active before and were replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplacedPolicies {
-    /// The policies to be activated.
+    /// What was replaced: all of it, or which part.
+    pub what: &'static str,
+    /// What was to be activated.
     pub digest: Digest,
-    /// When they were replaced.
+    /// When it was replaced.
     pub replaced_at: Timestamp,
     /// By which.
     pub replaced_by: Digest,
@@ -57,17 +60,28 @@ pub struct ReplacedPolicies {
 
 impl fmt::Display for ReplacedPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { digest, replaced_at, replaced_by, active } = self;
-        write!(
-            f,
-            "`{digest}` (policies, contracts, directory and issuers together) was replaced at {replaced_at} by `{replaced_by}`"
-        )?;
-        if active.digest == *replaced_by {
-            write!(f, ", which is active in epoch {}", active.epoch)
-        } else {
-            write!(f, "; `{}` is active in epoch {}", active.digest, active.epoch)
+        let Self { what, digest, replaced_at, replaced_by, active } = self;
+        write!(f, "`{digest}` ({what}) was replaced at {replaced_at} by `{replaced_by}`")?;
+        let mut now = all_of(active.digests).filter(|(name, _)| name == what);
+        match now.find(|(_, now)| now != replaced_by) {
+            None => write!(f, ", which is active in epoch {}", active.epoch),
+            Some((_, now)) => write!(f, "; `{now}` is active in epoch {}", active.epoch),
         }
     }
+}
+
+/// The digest of everything, and those of the parts.
+fn all_of(digests: PolicyDigests) -> impl Iterator<Item = (&'static str, Digest)> {
+    let whole = ("policies, contracts, directory and issuers together", digests.whole());
+    std::iter::once(whole).chain(digests.parts())
+}
+
+/// What of `next` differs from `current`, with what it takes the place of.
+fn changed(
+    current: PolicyDigests,
+    next: PolicyDigests,
+) -> impl Iterator<Item = ((&'static str, Digest), Digest)> {
+    all_of(next).zip(all_of(current).map(|(_, before)| before)).filter(|((_, new), old)| new != old)
 }
 
 /// The end of policies that were active once.
@@ -99,47 +113,58 @@ impl PastPolicies {
         self.0.iter().map(|(digest, replaced)| (digest, *replaced))
     }
 
-    /// Whether `next` may take the place of `current`; `rolls_back` is the epoch of the policies that may be rolled back.
+    /// Whether `next` may take the place of `current`; `rolls_back` is the epoch of the policies that may be rolled back. Each part counts by
+    /// itself: a node that was left behind brings nothing back by an edit of something else.
     ///
     /// # Errors
-    /// [`ReplacedPolicies`] when `next` were replaced by a later activation, and `current` may not be rolled back.
+    /// [`ReplacedPolicies`] when something of `next` was replaced by a later activation, and `current` may not be rolled back.
     pub fn check(
         &self,
         current: Option<PolicyState>,
         next: PolicyState,
         rolls_back: Option<u64>,
     ) -> Result<(), Box<ReplacedPolicies>> {
-        let Some(active) = current.filter(|active| active.digest != next.digest) else {
+        let Some(active) = current.filter(|active| rolls_back != Some(active.epoch)) else {
             return Ok(());
         };
-        match self.get(&next.digest) {
-            Some(Replaced { at, by }) if rolls_back != Some(active.epoch) => {
-                Err(Box::new(ReplacedPolicies {
-                    digest: next.digest,
-                    replaced_at: at,
-                    replaced_by: by,
-                    active,
-                }))
-            }
-            Some(_) | None => Ok(()),
+        let mut replaced = changed(active.digests, next.digests)
+            .filter_map(|((what, digest), _)| Some((what, digest, self.get(&digest)?)));
+        match replaced.next() {
+            Some((what, digest, Replaced { at, by })) => Err(Box::new(ReplacedPolicies {
+                what,
+                digest,
+                replaced_at: at,
+                replaced_by: by,
+                active,
+            })),
+            None => Ok(()),
         }
     }
 
     /// Notes that `next` replaced `current` at this time.
     pub fn activated(&mut self, current: Option<PolicyState>, next: PolicyState, at: Timestamp) {
-        if let Some(before) = current.filter(|before| before.digest != next.digest) {
-            self.0.insert(before.digest, Replaced { at, by: next.digest });
+        if let Some(before) = current {
+            for ((_, by), before) in changed(before.digests, next.digests) {
+                self.0.insert(before, Replaced { at, by });
+            }
         }
-        self.0.remove(&next.digest);
+        for (_, digest) in all_of(next.digests) {
+            self.0.remove(&digest);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::policy_digests;
 
     fn of(epoch: u64, name: &str) -> PolicyState {
-        PolicyState { epoch, digest: Digest::of(name.as_bytes()) }
+        PolicyState { epoch, digests: policy_digests(name) }
+    }
+
+    fn whole(name: &str) -> Digest {
+        policy_digests(name).whole()
     }
 
     fn at(ms: i64) -> Timestamp {
@@ -159,11 +184,11 @@ mod tests {
     fn what_was_replaced_says_by_what_and_when_and_what_is_active() {
         let (past, active) = past();
         let replaced = past.check(Some(active), of(4, "old"), None).unwrap_err();
-        assert_eq!((replaced.replaced_at, replaced.replaced_by), (at(20), of(2, "new").digest));
+        assert_eq!((replaced.replaced_at, replaced.replaced_by), (at(20), whole("new")));
         assert_eq!(replaced.active, active);
         let said = replaced.to_string();
         for name in ["old", "new", "newer"] {
-            assert!(said.contains(&of(0, name).digest.to_string()), "{said}");
+            assert!(said.contains(&whole(name).to_string()), "{said}");
         }
         assert!(said.contains(&at(20).to_string()) && said.contains("epoch 3"), "{said}");
     }
@@ -178,12 +203,28 @@ mod tests {
     }
 
     #[test]
+    fn a_part_that_was_replaced_is_not_brought_back_by_an_edit_of_another_one() {
+        let (past, active) = past();
+        let new_directory = Digest::of(b"with another user");
+        let behind = |policies, directory| {
+            let digests = PolicyDigests { policies, directory, ..active.digests };
+            PolicyState { epoch: 4, digests }
+        };
+        let stale = behind(policy_digests("new").policies, new_directory);
+        let refused = past.check(Some(active), stale, None).unwrap_err();
+        assert_eq!((refused.what, refused.digest), ("policies", stale.digests.policies));
+        assert_eq!(past.check(Some(active), stale, Some(3)), Ok(()));
+        let fresh = behind(active.digests.policies, new_directory);
+        assert_eq!(past.check(Some(active), fresh, None), Ok(()));
+    }
+
+    #[test]
     fn what_was_rolled_back_is_a_thing_of_the_past_and_what_came_back_is_not() {
         let (mut past, active) = past();
         past.activated(Some(active), of(4, "old"), at(40));
-        assert_eq!(past.get(&of(0, "old").digest), None);
+        assert_eq!(past.get(&whole("old")), None);
         let refused = past.check(Some(of(4, "old")), of(5, "newer"), None);
-        assert_eq!(refused.unwrap_err().digest, of(0, "newer").digest);
+        assert_eq!(refused.unwrap_err().digest, whole("newer"));
         // The permission to roll back is used up.
         assert!(past.check(Some(of(4, "old")), of(5, "new"), Some(3)).is_err());
     }

@@ -23,6 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
 
+use placet_policy::policies::PolicyDigests;
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
@@ -52,6 +53,14 @@ pub fn ready<F: Future>(future: F) -> F::Output {
         }
         std::thread::yield_now();
     }
+}
+
+/// Digests of policies, each part of which is named like this.
+pub fn policy_digests(name: &str) -> PolicyDigests {
+    let [policies, contracts, directory, issuers] =
+        ["policies", "contracts", "directory", "issuers"]
+            .map(|part| Digest::of(format!("{part} {name}").as_bytes()));
+    PolicyDigests { policies, contracts, directory, issuers }
 }
 
 /// What goes wrong with a commit.

@@ -230,7 +230,7 @@ fn not_started(error: StartError) -> Failure {
         let epoch = replaced.active.epoch;
         return failure
             .because(error)
-            .try_this("put the policies, contracts and directory on this node that the other nodes have")
+            .try_this("put the policies, contracts, directory and `issuers` of the configuration on this node that the other nodes have")
             .try_this(format!("to bring the old ones back on every node, start once with --roll-back-policies {epoch}; the audit says so"));
     }
     failure.because(error)

@@ -17,6 +17,7 @@ use placet_types::{
     json::canonical_digest,
     principal::PrincipalChain,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{catalog::Catalog, snapshot::Snapshot};
 
@@ -35,21 +36,63 @@ pub struct Policies {
     pub since: Timestamp,
 }
 
+/// The digests of what is activated together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyDigests {
+    /// The policies.
+    pub policies: Digest,
+    /// All contracts.
+    pub contracts: Digest,
+    /// The directory.
+    pub directory: Digest,
+    /// What the configuration says about issuers.
+    pub issuers: Digest,
+}
+
+impl PolicyDigests {
+    /// All of them, by name.
+    pub const fn parts(&self) -> [(&'static str, Digest); 4] {
+        [
+            ("policies", self.policies),
+            ("contracts", self.contracts),
+            ("directory", self.directory),
+            ("issuers", self.issuers),
+        ]
+    }
+
+    /// All of them in one.
+    pub fn whole(&self) -> Digest {
+        let builder = DigestBuilder::new("placet.activation.v1");
+        let with = |builder: DigestBuilder, (name, part): (&str, Digest)| {
+            builder.field(name, part.as_bytes())
+        };
+        self.parts().into_iter().fold(builder, with).finish()
+    }
+}
+
 impl Policies {
-    /// What is activated: policies, contracts, directory and issuers together.
-    pub fn digest(&self) -> Digest {
+    /// What is activated: policies, contracts, directory and issuers.
+    pub fn digests(&self) -> PolicyDigests {
         let directory = serde_json::to_value(self.directory.as_ref()).unwrap_or_default();
         let mut contracts: Vec<_> =
             self.catalog.contracts().map(|contract| contract.digest).collect();
         contracts.sort_unstable();
-        let builder = DigestBuilder::new("placet.activation.v1")
-            .field("bundle", self.policy.digest().as_bytes())
-            .field("directory", canonical_digest(&directory).as_bytes())
-            .field("issuers", self.issuers.as_bytes());
+        let builder = DigestBuilder::new("placet.contracts.v1");
         let with = |builder: DigestBuilder, contract: Digest| {
             builder.field("contract", contract.as_bytes())
         };
-        contracts.into_iter().fold(builder, with).finish()
+        PolicyDigests {
+            policies: self.policy.digest(),
+            contracts: contracts.into_iter().fold(builder, with).finish(),
+            directory: canonical_digest(&directory),
+            issuers: self.issuers,
+        }
+    }
+
+    /// All of that in one digest.
+    pub fn digest(&self) -> Digest {
+        self.digests().whole()
     }
 
     /// What differs from `before`, for people to read: those of `reader`, or all. Contracts that admit that tenant neither before nor now

@@ -375,7 +375,7 @@ impl Store for PostgresStore {
     }
 
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
-        let find = || query("SELECT policy_epoch, policy_digest FROM placet.ledger WHERE id = 1");
+        let find = || query("SELECT policy_epoch, policy_digests FROM placet.ledger WHERE id = 1");
         let rows = self.reading()?.rows(find).await?;
         let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
         batch::policy(row).map_err(|error| read::unreadable(&error))

@@ -306,19 +306,25 @@ async fn a_node_that_starts_with_replaced_policies_does_not_bring_them_back() {
         let Err(StartError::Replaced(replaced)) = again(rolls_back).await else {
             panic!("{rolls_back:?}: it starts")
         };
-        assert_eq!((replaced.digest, replaced.active), (old.digest, new));
-        assert_eq!(replaced.replaced_by, new.digest);
+        assert_eq!((replaced.digest, replaced.active), (old.digests.whole(), new));
+        assert_eq!(replaced.replaced_by, new.digests.whole());
     }
     assert_eq!(two.store.policy().await.unwrap(), Some(new));
     finished(one.call(plan("note", "s1", "a")).await);
     let three = again(Some(new.epoch)).await.unwrap();
     let back = three.store.policy().await.unwrap().unwrap();
-    assert_eq!((back.epoch, back.digest), (new.epoch.saturating_add(1), old.digest));
+    assert_eq!(
+        (back.epoch, back.digests.whole()),
+        (new.epoch.saturating_add(1), old.digests.whole())
+    );
     let audit = three.store.audit();
     let told = audit.iter().rfind(|event| event.kind == AuditKind::BundleActivated).unwrap();
-    assert_eq!(told.digests["activated"], old.digest);
+    assert_eq!(told.digests["activated"], old.digests.whole());
     let note = told.note.as_deref().unwrap();
-    assert!(note.starts_with("a roll-back") && note.contains(&new.digest.to_string()), "{note}");
+    assert!(
+        note.starts_with("a roll-back") && note.contains(&new.digests.whole().to_string()),
+        "{note}"
+    );
     finished(three.call(plan("note", "s2", "a")).await);
     // It was for once: the same words do not bring them back from the next ones.
     let mut third = other_bundle();

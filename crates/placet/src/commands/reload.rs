@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         let failure = problem.problems.iter().fold(failure, |all, one| all.because(&one.problem));
         let is_replaced = problem.problems.iter().any(|problem| problem.pointer == ROLL_BACK);
         return Err(failure.try_this(if is_replaced {
-            "put the policies, contracts and directory on this server that the others have, and reload"
+            "put the policies, contracts, directory and `issuers` of the configuration on this server that the others have, and reload"
         } else {
             "`placet doctor` and `placet policy check` check the same files without a server"
         }));

@@ -79,7 +79,7 @@ pub(super) async fn lock_own(
 ) -> Result<Own, Hitch> {
     let mut past = PastPolicies::default();
     let activated = batch.iter().filter_map(|piece| piece.changes.activate);
-    let activated: Vec<Digest> = activated.map(|policy| policy.digest).collect();
+    let activated: Vec<Digest> = activated.flat_map(policies::keys).collect();
     if batch.iter().any(|piece| piece.binds_all()) {
         query("SELECT id FROM placet.ledger WHERE id = 1 FOR UPDATE")
             .fetch_optional(&mut *connection)
@@ -91,7 +91,7 @@ pub(super) async fn lock_own(
         past = policies::past(connection, &activated).await?;
     }
     let row = query(
-        "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digest, directives_rev, \
+        "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digests, directives_rev, \
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms \
          FROM placet.epochs WHERE epoch = $1 FOR UPDATE",
     )
@@ -149,9 +149,9 @@ pub(super) async fn shut_out(
 /// The policies that a row names.
 pub(super) fn policy(row: &PgRow) -> Result<Option<PolicyState>, sqlx::Error> {
     let epoch = rows::number(row.try_get("policy_epoch")?);
-    let digest: Option<Vec<u8>> = row.try_get("policy_digest")?;
-    let digest = digest.and_then(|digest| digest.try_into().ok()).map(Digest::from_bytes);
-    Ok(digest.map(|digest| PolicyState { epoch, digest }))
+    let digests: Option<Vec<Vec<u8>>> = row.try_get("policy_digests")?;
+    let digests = digests.and_then(|digests| policies::digests(&digests));
+    Ok(digests.map(|digests| PolicyState { epoch, digests }))
 }
 
 /// Renews this node's lease.

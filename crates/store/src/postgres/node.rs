@@ -101,14 +101,14 @@ async fn take_epoch(
     // This row is the lock that serialises starts and activations of policies.
     let taken = query(
         "UPDATE placet.ledger SET next_epoch = next_epoch + 1 WHERE id = 1 \
-         RETURNING next_epoch - 1 AS epoch, policy_epoch, policy_digest, directives_rev, \
+         RETURNING next_epoch - 1 AS epoch, policy_epoch, policy_digests, directives_rev, \
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms",
     )
     .fetch_one(&mut *connection)
     .await?;
     let (epoch, now_ms): (i64, i64) = (taken.try_get("epoch")?, taken.try_get("now_ms")?);
     query(
-        "INSERT INTO placet.epochs (epoch, log, node, started_ms, lease_until, policy_epoch, policy_digest, head_seq, head_hash, \
+        "INSERT INTO placet.epochs (epoch, log, node, started_ms, lease_until, policy_epoch, policy_digests, head_seq, head_hash, \
            head_at_ms, root, directives_rev, lease_ms) \
          VALUES ($1, 'epoch-' || $1, $2, $3, clock_timestamp() + $4 * interval '1 second', $5, $6, 0, $7, $3, $8, $9, $10)",
     )
@@ -117,7 +117,7 @@ async fn take_epoch(
     .bind(now_ms)
     .bind(lease.as_secs_f64())
     .bind(taken.try_get::<i64, _>("policy_epoch")?)
-    .bind(taken.try_get::<Option<Vec<u8>>, _>("policy_digest")?)
+    .bind(taken.try_get::<Option<Vec<Vec<u8>>>, _>("policy_digests")?)
     .bind(Head::NONE.hash.as_slice())
     .bind(empty_root().as_bytes().as_slice())
     .bind(taken.try_get::<i64, _>("directives_rev")?)

@@ -7,6 +7,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query};
 
 use placet_ledger::policies::{PastPolicies, PolicyState, Replaced};
+use placet_policy::policies::PolicyDigests;
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 
@@ -33,6 +34,24 @@ pub(super) async fn past(
         past.push((digest(row.try_get("digest")?)?, Replaced { at, by }));
     }
     Ok(PastPolicies::new(past))
+}
+
+/// Under which digests it is noted that these policies were replaced.
+pub(super) fn keys(policy: PolicyState) -> impl Iterator<Item = Digest> {
+    let digests = policy.digests;
+    std::iter::once(digests.whole()).chain(digests.parts().map(|(_, part)| part))
+}
+
+/// The digests in a column, in their order; `None`: they are no such digests.
+pub(super) fn digests(column: &[Vec<u8>]) -> Option<PolicyDigests> {
+    let mut parts = column.iter().map(|bytes| bytes.as_slice().try_into().ok());
+    let mut next = || parts.next().flatten().map(Digest::from_bytes);
+    Some(PolicyDigests {
+        policies: next()?,
+        contracts: next()?,
+        directory: next()?,
+        issuers: next()?,
+    })
 }
 
 fn digest(bytes: Vec<u8>) -> Result<Digest, Hitch> {
@@ -74,15 +93,16 @@ pub(super) async fn activate(
     policy: Option<PolicyState>,
 ) -> Result<(), Hitch> {
     let Some(policy) = policy else { return Ok(()) };
+    let digests = policy.digests.parts().map(|(_, part)| part.as_bytes().to_vec());
     for statement in [
-        query("UPDATE placet.ledger SET policy_epoch = $1, policy_digest = $2 WHERE id = 1"),
+        query("UPDATE placet.ledger SET policy_epoch = $1, policy_digests = $2 WHERE id = 1"),
         query(
-            "UPDATE placet.epochs SET policy_epoch = $1, policy_digest = $2 WHERE fenced_by IS NULL AND closed_ms IS NULL",
+            "UPDATE placet.epochs SET policy_epoch = $1, policy_digests = $2 WHERE fenced_by IS NULL AND closed_ms IS NULL",
         ),
     ] {
         statement
             .bind(column(policy.epoch))
-            .bind(policy.digest.as_bytes().as_slice())
+            .bind(digests.to_vec())
             .execute(&mut *connection)
             .await?;
     }

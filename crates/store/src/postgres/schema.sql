@@ -6,7 +6,7 @@ CREATE TABLE placet.ledger (
   id            integer PRIMARY KEY CHECK (id = 1),
   next_epoch    bigint  NOT NULL,
   policy_epoch  bigint  NOT NULL,
-  policy_digest bytea,
+  policy_digests bytea[],
   -- How often what is in force has become stricter: a freeze or a revocation that was made, a break-glass record that was ended.
   directives_rev bigint NOT NULL DEFAULT 0,
   made_ms       bigint  NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE placet.epochs (
   fenced_ms     bigint,
   closed_ms     bigint,
   policy_epoch  bigint NOT NULL,
-  policy_digest bytea,
+  policy_digests bytea[],
   directives_rev bigint NOT NULL DEFAULT 0,
   head_seq      bigint NOT NULL,
   head_hash     bytea  NOT NULL,
@@ -173,8 +173,8 @@ CREATE TABLE placet.console_sessions (
 ) WITH (fillfactor = 80);
 CREATE INDEX console_sessions_person ON placet.console_sessions (person, began_ms);
 
--- Policies that were active and were replaced: a node that starts with them does not bring them back. Those that are active stand in
--- `placet.ledger`. Written only under the lock of its row.
+-- Policies, contracts, directories and issuers that were active and were replaced, each by itself and all together: a node that starts with
+-- them does not bring them back. Those that are active stand in `placet.ledger`. Written only under the lock of its row.
 CREATE TABLE placet.replaced_policies (
   digest      bytea  PRIMARY KEY,
   replaced_ms bigint NOT NULL,
@@ -189,5 +189,5 @@ CREATE TABLE placet.confirmations (
 ) WITH (fillfactor = 50);
 INSERT INTO placet.confirmations (id, times) VALUES (1, 0);
 
-INSERT INTO placet.ledger (id, next_epoch, policy_epoch, policy_digest, made_ms)
+INSERT INTO placet.ledger (id, next_epoch, policy_epoch, policy_digests, made_ms)
 VALUES (1, 1, 0, NULL, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);

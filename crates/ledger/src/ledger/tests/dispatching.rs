@@ -73,7 +73,7 @@ fn a_permit_of_other_policies_dispatches_nothing() {
     let (permit, commits) = (world.permit(&call, None), world.store.commits());
     world.store.set_policy(crate::policies::PolicyState {
         epoch: EPOCH + 1,
-        digest: placet_types::digest::Digest::of(b"others"),
+        digests: crate::testing::policy_digests("others"),
     });
     let outcome = ready(world.ledger.dispatch(
         permit,

@@ -49,7 +49,7 @@ use crate::{
     reservation::Reservation,
     run::{RunKey, RunRecord},
     store::{ClaimAnswer, Store, StoreError},
-    testing::{MemoryStore, ready},
+    testing::{MemoryStore, policy_digests, ready},
 };
 
 pub(super) const EPOCH: u64 = 7;
@@ -92,7 +92,7 @@ impl World {
         let store = Arc::new(MemoryStore::new(NOW));
         let kept: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
         let ledger = Ledger::new(kept);
-        store.set_policy(PolicyState { epoch: EPOCH, digest: Digest::of(b"policies") });
+        store.set_policy(PolicyState { epoch: EPOCH, digests: policy_digests("policies") });
         let budget = RunBudget { calls_max, ..run().budget };
         ready(ledger.open_run(RunRecord { budget, ..run() })).unwrap();
         Self { store, ledger, contract, snapshot }

@@ -9,7 +9,8 @@ use placet_ledger::record::{Attempt, EffectState};
 use placet_ledger::reservation::Reservation;
 use placet_ledger::run::RunRecord;
 use placet_ledger::store::{Changes, EffectQuery};
-use placet_types::digest::Digest;
+use placet_ledger::testing::policy_digests;
+use placet_policy::policies::PolicyDigests;
 use placet_types::run_context::RunBudget;
 
 use super::*;
@@ -203,7 +204,7 @@ async fn commits_that_come_together_are_synced_together() {
 async fn policies_are_activated_for_all_nodes_at_once() {
     let database = database().await;
     let [first, second] = two(&database).await;
-    let policy = |epoch, text: &[u8]| PolicyState { epoch, digest: Digest::of(text) };
+    let policy = |epoch, name: &str| PolicyState { epoch, digests: policy_digests(name) };
     let activate = |policy| {
         let mut changes = synced();
         changes.activate = Some(policy);
@@ -215,13 +216,13 @@ async fn policies_are_activated_for_all_nodes_at_once() {
         changes
     };
     assert_eq!(first.policy().await.unwrap(), None);
-    first.commit(activate(policy(1, b"one"))).await.unwrap();
+    first.commit(activate(policy(1, "one"))).await.unwrap();
     // The other node starts with the same bundle: nothing new, and no conflict.
-    second.commit(activate(policy(1, b"one"))).await.unwrap();
-    assert_eq!(second.policy().await.unwrap(), Some(policy(1, b"one")));
+    second.commit(activate(policy(1, "one"))).await.unwrap();
+    assert_eq!(second.policy().await.unwrap(), Some(policy(1, "one")));
     second.commit(under(&second, "a", 1)).await.unwrap();
-    assert_eq!(first.commit(activate(policy(3, b"three"))).await, Err(StoreError::Conflict));
-    first.commit(activate(policy(2, b"two"))).await.unwrap();
+    assert_eq!(first.commit(activate(policy(3, "three"))).await, Err(StoreError::Conflict));
+    first.commit(activate(policy(2, "two"))).await.unwrap();
     assert_eq!(second.commit(under(&second, "b", 1)).await, Err(StoreError::PolicyMoved));
     let absent = claim(&*second, "b").record_id;
     assert_eq!(first.effect(absent).await.unwrap(), None);
@@ -234,7 +235,7 @@ async fn policies_are_activated_for_all_nodes_at_once() {
 
 fn activates(epoch: u64, name: &str, rolls_back: Option<u64>) -> Changes {
     let mut changes = synced();
-    changes.activate = Some(PolicyState { epoch, digest: Digest::of(name.as_bytes()) });
+    changes.activate = Some(PolicyState { epoch, digests: policy_digests(name) });
     changes.rolls_back = rolls_back;
     changes
 }
@@ -254,13 +255,21 @@ async fn policies_that_were_replaced_come_back_only_by_a_roll_back_that_names_wh
     let third = open(database.config("node-3")).await;
     for store in [&first, &second, &third] {
         let replaced = refused(store.commit(activates(4, "old", None)).await);
-        assert_eq!(replaced.digest, Digest::of(b"old"));
-        assert_eq!(replaced.replaced_by, Digest::of(b"new"));
-        assert_eq!(replaced.active, PolicyState { epoch: 3, digest: Digest::of(b"newer") });
+        assert_eq!(replaced.digest, policy_digests("old").whole());
+        assert_eq!(replaced.replaced_by, policy_digests("new").whole());
+        let active = PolicyState { epoch: 3, digests: policy_digests("newer") };
+        assert_eq!(replaced.active, active);
         let age = store.now().since_ms(replaced.replaced_at);
         assert!((0..60_000).contains(&age), "replaced {age} ms ago");
     }
     refused(second.commit(activates(4, "new", Some(2))).await);
+    // Nor by an edit of another part on a node that was left behind.
+    let mut behind = activates(4, "new", None);
+    let digests = policy_digests("new");
+    let policy = PolicyDigests { policies: digests.policies, ..policy_digests("newest") };
+    behind.activate = Some(PolicyState { epoch: 4, digests: policy });
+    let replaced = refused(second.commit(behind).await);
+    assert_eq!((replaced.what, replaced.digest), ("policies", digests.policies));
     // Nothing of a refused activation is kept, whatever else it was to do.
     assert_eq!(second.policy().await.unwrap().unwrap().epoch, 3);
     second.commit(activates(4, "new", Some(3))).await.unwrap();
@@ -276,10 +285,10 @@ async fn of_an_old_node_and_a_new_one_that_start_at_once_the_old_one_never_wins(
     let database = database().await;
     let stores = two(&database).await;
     let start = async |store: &PostgresStore, name: &str, sure: u64| {
-        let digest = Digest::of(name.as_bytes());
+        let digests = policy_digests(name);
         for _ in 0..100 {
             let epoch = match store.policy().await.unwrap() {
-                Some(active) if active.digest == digest => active.epoch,
+                Some(active) if active.digests == digests => active.epoch,
                 active => active.map_or(0, |active| active.epoch) + 1,
             };
             match store.commit(activates(epoch, name, None)).await {
@@ -298,7 +307,8 @@ async fn of_an_old_node_and_a_new_one_that_start_at_once_the_old_one_never_wins(
             tokio::join!(start(&stores[0], &old, round), start(&stores[1], &new, round));
         assert!(came_up, "round {round}: what is new is taken");
         let active = stores[0].policy().await.unwrap().unwrap();
-        assert_eq!(active, PolicyState { epoch: round + 1, digest: Digest::of(new.as_bytes()) });
+        let new = policy_digests(&new);
+        assert_eq!(active, PolicyState { epoch: round + 1, digests: new });
     }
 }
 
@@ -312,17 +322,17 @@ async fn of_nodes_that_activate_at_once_one_wins_each_time() {
             let store = Arc::clone(store);
             racers.spawn(async move {
                 let mut changes = synced();
-                let digest = Digest::of(format!("{epoch}-{number}").as_bytes());
-                changes.activate = Some(PolicyState { epoch, digest });
+                let digests = policy_digests(&format!("{epoch}-{number}"));
+                changes.activate = Some(PolicyState { epoch, digests });
                 let kept = store.commit(changes).await;
                 assert!(matches!(kept, Ok(_) | Err(StoreError::Conflict)), "{kept:?}");
-                kept.is_ok().then_some(digest)
+                kept.is_ok().then_some(digests)
             });
         }
         let won: Vec<_> = racers.join_all().await.into_iter().flatten().collect();
         assert_eq!(won.len(), 1, "epoch {epoch}");
         let active = stores[0].policy().await.unwrap();
-        assert_eq!(active, Some(PolicyState { epoch, digest: won[0] }));
+        assert_eq!(active, Some(PolicyState { epoch, digests: won[0] }));
     }
 }
 
