@@ -11,7 +11,10 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_telemetry::trace::{Stage, record_approval};
-use placet_types::{contract::credential::CredentialKind, ids::ApprovalId};
+use placet_types::{
+    contract::credential::CredentialKind,
+    ids::{ApprovalId, RecordId},
+};
 
 use crate::{call::Identity, context::Context, recovery};
 
@@ -38,8 +41,7 @@ pub(crate) async fn resume(
         }
     };
     if renewed.is_none() && context.tokens.is_lacking(record.record_id) {
-        // Its caller has to come back first; then it is taken up with the caller's new token.
-        return context.routes.approval_over(approval_id);
+        return await_caller(context, approval_id, record.record_id);
     }
     if renewed.is_none()
         && let Some(wait) = for_others(context, &approval, &record)
@@ -72,6 +74,15 @@ pub(crate) async fn resume(
             tracing::warn!(%error, %approval_id, "an approved call could not be read");
             context.routes.retry_later(approval_id);
         }
+    }
+}
+
+/// Lets a call wait until its caller comes back; then it is taken up with the caller's new token. A caller who came back in the meantime
+/// was heard before this is.
+pub(crate) fn await_caller(context: &Context, approval_id: &ApprovalId, record_id: RecordId) {
+    context.routes.approval_over(approval_id);
+    if context.tokens.renewed(record_id).is_some() {
+        context.routes.retry_later(approval_id);
     }
 }
 

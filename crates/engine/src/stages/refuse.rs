@@ -31,6 +31,7 @@ use crate::{
     outcome::{Outcomes, recorded, settlement_retry},
     recovery,
     responder::Responder,
+    resume,
     stages::deferral,
     tokens::{Tokens, Tried},
 };
@@ -282,7 +283,8 @@ async fn under_approval(context: &Context, call: Call<Brokered>, refused: OfReco
         let execution =
             if record.unknown.is_some() { Execution::Unknown } else { refusal.execution };
         let refusal = refusal.with_execution(execution);
-        return wait_for_caller(context, responder, &approval, refusal);
+        resume::await_caller(context, &approval.approval_id, record.record_id);
+        return wait_for_caller(context, responder, refusal);
     }
     wait_on(context, responder, &record, &approval).await;
 }
@@ -329,13 +331,7 @@ async fn end_approval(
 }
 
 /// An approved call that needs a new token of its caller (TM-17): those who ask now are told so, and the call waits on.
-fn wait_for_caller(
-    context: &Context,
-    responder: Box<Responder>,
-    approval: &ApprovalRecord,
-    refusal: Refusal,
-) {
-    context.routes.approval_over(&approval.approval_id);
+fn wait_for_caller(context: &Context, responder: Box<Responder>, refusal: Refusal) {
     let call_id = responder.subject.call_id.clone();
     responder.refuse(refusal, None);
     // The call has not ended: those who ask next get its state from the ledger.

@@ -21,7 +21,7 @@ use crate::fake::Behaviour;
 use crate::world::{Make, World, finished, held, plan, quick};
 
 /// Waits until something holds.
-async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(super) async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     for _ in 0..400 {
         if holds().await {
             return;

@@ -7,7 +7,11 @@ use serde_json::{Value, json};
 use placet_approvals::views::{DirectiveView, EntriesQuery};
 use placet_engine::answer::Answer;
 use placet_identity::VerifiedCaller;
-use placet_ledger::{ledger::Ledger, testing::MemoryStore};
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    ledger::Ledger,
+    testing::{Fault, MemoryStore},
+};
 use placet_types::{
     approval::VoteChoice,
     directive::{DirectiveKind, REVOCATION_MS_MAX, REVOCATION_MS_MIN},
@@ -15,7 +19,7 @@ use placet_types::{
     principal::PrincipalKind,
 };
 
-use super::ran;
+use super::{nodes::soon, ran};
 use crate::world::{World, finished, held, plan, refused};
 
 fn of(subject: &str) -> Value {
@@ -186,4 +190,21 @@ async fn a_held_call_waits_for_its_caller_when_the_token_it_was_made_with_is_rev
     assert_eq!(kept.envelope.auth_ref.unwrap().agent_token_ref, then);
     assert_eq!(kept.run.agent.token_ref, then);
     assert_eq!(kept.bearers[0].issued_at, again.actor.said_issued_at());
+}
+
+#[tokio::test]
+async fn a_caller_who_comes_back_while_its_absence_is_recorded_is_heard() {
+    let world = World::new().await;
+    let bot = world.agent().await;
+    let asked = held(world.call_as(bot.clone(), plan("erase", "s1", "x")).await);
+    world.revoke("dora", &subject(&bot)).await.unwrap();
+    let stall = Fault::Stall(Duration::from_secs(1));
+    world.store.fail_once_on(AuditKind::AwaitsCredential, stall);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    let is_noted = |event: &AuditEvent| event.kind == AuditKind::AwaitsCredential;
+    soon("its absence is noted", async || world.store.audit().iter().any(is_noted)).await;
+    world.later();
+    drop(world.call_as(world.agent().await, plan("erase", "s1", "x")).await);
+    finished(world.end_of(&asked).await);
+    assert_eq!(world.witness.effects("erase").len(), 1);
 }
