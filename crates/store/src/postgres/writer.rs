@@ -194,6 +194,12 @@ impl Writer {
 
     /// Sees a batch to its end: every commit of it is answered.
     async fn settle(&mut self, mut batch: Vec<Submission>) {
+        if self.doubt.is_some() {
+            // A batch before this one was given up. What that one came to must never be the answer to this one, which was not sent.
+            let gone = || StoreError::Stopped("it stopped while the database was away".to_owned());
+            let fault = self.state.fault().unwrap_or_else(gone);
+            return self.refuse(batch, &fault);
+        }
         let (mut tries, mut pause): (u32, Duration) = (0, PAUSE_MIN);
         while !batch.is_empty() {
             self.state.held().await;
