@@ -5,6 +5,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
@@ -27,6 +28,8 @@ pub(super) struct Appender<A: Apply> {
     space_until: Option<Instant>,
     /// Entries written but not yet durable, hence not yet in the state.
     unapplied: Vec<AppliedFrame>,
+    /// Whether other threads run while one waits for the disk.
+    has_others: bool,
     /// How many requests the last batch answered.
     crowd: usize,
     /// How long the last sync took.
@@ -116,7 +119,7 @@ impl Batch {
 }
 
 impl<A: Apply> Appender<A> {
-    pub(super) const fn new(
+    pub(super) fn new(
         journal: Journal,
         apply: A,
         clock: Arc<dyn Clock>,
@@ -129,6 +132,7 @@ impl<A: Apply> Appender<A> {
             later,
             space_until: None,
             unapplied: Vec::new(),
+            has_others: thread::available_parallelism().is_ok_and(|many| many.get() > 1),
             crowd: 0,
             sync_took: Duration::ZERO,
             sync_due: None,
@@ -161,9 +165,13 @@ impl<A: Apply> Appender<A> {
         self.is_sound() && self.journal.room_bytes() >= ROOM_BYTES_MIN
     }
 
-    /// Whether a caller may also sync: one at a time writes here, and the disk is quick. Many share a sync better on the writer's thread.
+    /// Whether a caller may also sync: one at a time writes here, the disk is quick, and if it stalls all the same, another processor goes
+    /// on. Many share a sync better on the writer's thread.
     pub(super) fn may_sync_here(&self) -> bool {
-        self.crowd <= 1 && self.sync_took < SYNC_HERE_WITHIN && !self.apply.owes_erasures()
+        self.has_others
+            && self.crowd <= 1
+            && self.sync_took < SYNC_HERE_WITHIN
+            && !self.apply.owes_erasures()
     }
 
     const fn is_sound(&self) -> bool {
