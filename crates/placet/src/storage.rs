@@ -32,6 +32,7 @@ use crate::{
     config::{ledger::Choice, load::Config},
     environment::Environment,
     failure::{Attempted as _, Failure},
+    output,
 };
 
 /// The store's folder.
@@ -165,9 +166,9 @@ async fn open_postgres(config: PostgresConfig) -> Result<Opened, Failure> {
         count => format!(", {count} earlier starts of this node taken over from"),
     };
     let report = format!(
-        "ledger: {url}, node `{node}`, epoch {}, {} other nodes{fenced}{}",
+        "ledger: {url}, node `{node}`, epoch {}, {}{fenced}{}",
         report.epoch,
-        report.others,
+        output::counted(report.others, "other node", "other nodes"),
         unknown_in_words(report.indeterminate)
     );
     Ok(Opened {
@@ -213,10 +214,19 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
     if matches!(journal, JournalError::Locked { .. }) {
         return failure.try_this("stop the other process, or use another data folder with --data");
     }
-    if matches!(journal, JournalError::Corrupt { .. } | JournalError::Forgotten { .. }) {
+    if let JournalError::Corrupt { segment, .. } = journal {
+        let what =
+            if *segment > 0 { "that segment, in the data folder or in the archive," } else { "it" };
         return failure
             .try_this("nothing was changed; `placet audit verify` says exactly what is wrong")
-            .try_this("restore the folder from a copy: a ledger that forgets would execute again");
+            .try_this(format!(
+                "restore {what} from the newest copy: a ledger that forgets would execute again"
+            ));
+    }
+    if matches!(journal, JournalError::Forgotten { .. }) {
+        return failure.try_this(
+            "nothing was changed: restore the newest copy of the folder, since what the missing entries did would be executed again",
+        );
     }
     if matches!(journal, JournalError::Archived { .. }) {
         return failure

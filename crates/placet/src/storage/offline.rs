@@ -118,7 +118,18 @@ fn lacks(failure: Failure) -> Failure {
 /// Counts what is in the ledger.
 pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
     let stats = match choice(config, &config.data)? {
-        Choice::Embedded => offline(stopped(config)?, embedded::stats, refused).await?,
+        Choice::Embedded => {
+            let uncounted = |error: &OpenError| {
+                let failure = refused(error);
+                if matches!(error, OpenError::Io { what: "find the state", .. }) {
+                    return failure.try_this(
+                        "a start, or `placet ledger fsck --rebuild`, makes it from the journal",
+                    );
+                }
+                failure
+            };
+            offline(stopped(config)?, embedded::stats, uncounted).await?
+        }
         Choice::Postgres(postgres) => {
             let stats = postgres::stats(&postgres).await;
             stats.attempted("the ledger cannot be counted").map_err(lacks)?

@@ -213,7 +213,7 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
     let recovered =
         start.open_journal(lock, found.as_ref().map_or(0, |tree| tree.meta().applied_seq));
     let (mut journal, torn_bytes, base) = recovered?;
-    start.refuse_a_forgetful_journal(&journal, rebuild.is_some())?;
+    start.refuse_a_forgetful_journal(&journal)?;
     let journal_took = began.elapsed();
 
     let began = Instant::now();
@@ -334,14 +334,10 @@ impl<'a> Start<'a> {
     }
 
     /// State and snapshots only contain durable entries: one that goes further than the journal proves that the journal is an older copy,
-    /// and the missing entries may have had effects. Only a requested rebuild continues from there.
-    fn refuse_a_forgetful_journal(
-        &self,
-        journal: &Journal,
-        is_asked_for: bool,
-    ) -> Result<(), OpenError> {
+    /// and the missing entries may have had effects. No rebuild goes on from there.
+    fn refuse_a_forgetful_journal(&self, journal: &Journal) -> Result<(), OpenError> {
         let (found_seq, _) = journal.head();
-        if is_asked_for || self.known_seq <= found_seq {
+        if self.known_seq <= found_seq {
             return Ok(());
         }
         Err(JournalError::Forgotten { witness_seq: self.known_seq, found_seq }.into())
@@ -405,13 +401,7 @@ impl<'a> Start<'a> {
         }
         self.set_aside(journal.epoch())?;
         self.begin()?;
-        let (last_seq, _) = journal.head();
         for seq in self.snapshots.list().map_err(of_snapshot)?.into_iter().rev() {
-            if seq > last_seq {
-                // The rebuild was requested: what the journal has lost is given up.
-                self.snapshots.set_aside(seq).map_err(of_snapshot)?;
-                continue;
-            }
             let tree = self.open_tree()?;
             match self.snapshots.fill(seq, &tree) {
                 Ok(()) => match self.check(&tree, journal, base) {

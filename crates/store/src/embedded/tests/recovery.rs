@@ -104,7 +104,7 @@ async fn a_snapshot_older_than_the_archived_entries_keeps_nothing_from_starting(
 }
 
 #[tokio::test]
-async fn an_old_journal_is_refused_until_a_rebuild_is_asked_for() {
+async fn an_old_journal_is_refused_while_state_or_snapshots_know_more() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
@@ -122,9 +122,11 @@ async fn an_old_journal_is_refused_until_a_rebuild_is_asked_for() {
     for _ in 0..2 {
         let refused = try_open(&config).unwrap_err();
         assert!(matches!(refused, OpenError::Journal(JournalError::Forgotten { .. })), "{refused}");
+        let refused = rebuild(&config).unwrap_err();
+        assert!(matches!(refused, OpenError::Journal(JournalError::Forgotten { .. })), "{refused}");
         drop(fs::remove_dir_all(folder.path().join("state")));
     }
-    rebuild(&config).unwrap();
+    fs::remove_dir_all(folder.path().join("snapshots")).unwrap();
     let (store, report) = open(&config);
     assert_eq!((report.frames, report.effects), (2, 1));
     make(&*store, "instead", true).await;
