@@ -88,6 +88,7 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     home.ben(&placet).await.decide(&refused, "deny").await.ok();
     let waiting = agent.call(&delete("1.txt", "waits")).await.held();
     let before = listed(&home, &placet).await;
+    let key = text(&home.ben(&placet).await.get("/v1/audit/key").await.ok(), "vkey");
     placet.stop().await;
     let (file, exported) = export(&home, "home.jsonl").await;
     assert_eq!(exported["records"], 22, "{exported:#}");
@@ -123,6 +124,9 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     assert!(looked_at.code == Some(1) && looked_at.out.contains("node of a database"));
 
     let back = beside(&alone, Setup::new());
+    let refused = back.configured(&["ledger", "import", &file]).await;
+    assert!(refused.code == Some(1) && refused.err.contains("ledger.deployment"), "{refused:?}");
+    let back = back.with("ledger", json!({ "deployment": "placet-2" }));
     let imported = back.configured(&["ledger", "--json", "import", &file]).await.json();
     same_counts(&exported, &imported, &ALL[1..]);
     let placet = back.start().await;
@@ -134,6 +138,15 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     assert!(back.file("1.txt").try_exists().unwrap(), "it ran again");
     placet.stop().await;
     back.configured(&["audit", "verify"]).await.ok();
+    // What the first ledger signed is compared with its own log, which came along.
+    let note = home.data().join("ledger/sealed/journal.note").display().to_string();
+    let verify = ["audit", "verify", "--key", &key, "--checkpoint", &note];
+    let verified = back.configured(&verify).await;
+    assert!(verified.ok().contains("imported placet/journal: "), "{verified:?}");
+    assert!(
+        verified.ok().contains("under a signed checkpoint that they agree with"),
+        "{verified:?}"
+    );
     back.configured(&["ledger", "fsck"]).await.ok();
     let counted = back.configured(&["ledger", "stats", "--json"]).await.json();
     assert!(counted["records"]["succeeded"].as_u64().is_some_and(|many| many > 0), "{counted}");

@@ -178,6 +178,9 @@ pub enum TransferError {
     /// Something exists where the ledger is to be made.
     #[error("`{}` is not empty", .0.display())]
     Taken(std::path::PathBuf),
+    /// A log that comes along was signed under the name that the new one would get.
+    #[error("the export holds another log that was signed as `{0}`")]
+    SameName(String),
     /// The store on either side refused.
     #[error("{0}")]
     Store(String),

@@ -125,7 +125,10 @@ pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome 
     let summary = match choice(config, &config.data)? {
         Choice::Embedded => {
             let store = embedded_config(config, &config.data);
-            let work = tokio::task::spawn_blocking(move || embedded::import(&store, input));
+            let deployment = config.ledger.deployment.clone();
+            let work = tokio::task::spawn_blocking(move || {
+                embedded::import_as(&store, Some(&deployment), input)
+            });
             done(work.await.attempted("the import broke off")?)?
         }
         Choice::Postgres(postgres) => done(postgres::import(&postgres, input).await)?,
@@ -154,6 +157,9 @@ fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummar
         TransferError::Lost { .. } => Failure::new(what)
             .because(error)
             .try_this("`placet ledger fsck` names those of a data folder, and the log those of a database: put them back from a backup"),
+        TransferError::SameName(_) => Failure::new(what)
+            .because(error)
+            .try_this("give this ledger a name of its own under `ledger.deployment`: checkpoints of two logs with one name contradict each other"),
         TransferError::NotWhole(_) | TransferError::Malformed { .. } => Failure::new(what)
             .because(error)
             .try_this("export it again: nothing was made of this file"),

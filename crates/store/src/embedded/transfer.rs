@@ -149,13 +149,26 @@ fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TreeFault> {
     })
 }
 
-/// Makes a ledger of an export, in a folder that does not exist yet or is empty. Until all of it is read, verified and durable it is in a
-/// folder next to it.
+/// As [`import_as`], for a ledger that is not signed.
 ///
 /// # Errors
-/// [`TransferError`]: the export is not whole, does not agree with itself, or cannot be written. Nothing is in place then.
+/// As [`import_as`].
 pub fn import(
     config: &EmbeddedConfig,
+    input: impl BufRead,
+) -> Result<TransferSummary, TransferError> {
+    import_as(config, None, input)
+}
+
+/// Makes a ledger of an export, in a folder that does not exist yet or is empty. Until all of it is read, verified and durable it is in a
+/// folder next to it. Its own log will be signed under the name `deployment`.
+///
+/// # Errors
+/// [`TransferError`]: the export is not whole, does not agree with itself, holds another log that was signed under the same name, or
+/// cannot be written. Nothing is in place then.
+pub fn import_as(
+    config: &EmbeddedConfig,
+    deployment: Option<&NoteName>,
     input: impl BufRead,
 ) -> Result<TransferSummary, TransferError> {
     let target = &config.directory;
@@ -169,6 +182,7 @@ pub fn import(
     }
     let making = EmbeddedConfig { directory: beside.clone(), ..config.clone() };
     let mut import = Import::new(&making)?;
+    import.own = deployment.map(|deployment| format!("{deployment}/{LOG}"));
     let summary = read_export(input, &mut |item| import.take(item))?;
     import.finish()?;
     check(&making, &summary)?;
@@ -214,6 +228,8 @@ struct Import {
     /// Whether the log of this name becomes the journal as it is.
     is_verbatim: bool,
     deployment: Option<NoteName>,
+    /// The name under which the new log will be signed.
+    own: Option<String>,
     /// How the logs were signed that the exporting store kept from others.
     signed_as: BTreeMap<String, NoteName>,
     /// The newest time in the export: no entry of this ledger is dated earlier.
@@ -243,6 +259,7 @@ impl Import {
             content_bytes: 0,
             is_verbatim: false,
             deployment: None,
+            own: None,
             signed_as: BTreeMap::new(),
             newest_ms: 0,
             logs: Vec::new(),
@@ -317,6 +334,10 @@ impl Import {
             let signed_as = self.signed_as.get(log).map(ToString::to_string);
             let deployment = self.deployment.as_ref().map_or("imported", NoteName::as_str);
             let origin = signed_as.unwrap_or_else(|| format!("{deployment}/{log}"));
+            // One key that signs two logs under one name could not be told from one that forks a log.
+            if self.own.as_ref() == Some(&origin) {
+                return Err(TransferError::SameName(origin));
+            }
             let origin = NoteName::new(origin).map_err(refused)?;
             let header = export_header(&origin).map_err(refused)?;
             writeln!(file, "{header}")?;

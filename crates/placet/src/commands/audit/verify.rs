@@ -332,8 +332,11 @@ fn signed(
             Err(error) => return Ok(Err(format!("{origin}: {error}"))),
         };
         let whole = checkpoint.origin.to_string();
-        let log = whole.rsplit('/').next().unwrap_or_default().to_owned();
-        if !is_shared && log != LOG && !imported::origins(config)?.contains(&checkpoint.origin) {
+        let mut log = whole.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_imported = !is_shared && imported::origins(config)?.contains(&checkpoint.origin);
+        if is_imported {
+            log.clone_from(&whole);
+        } else if !is_shared && log != LOG {
             // A note of a time before this ledger; named, it is about something that is not here.
             if is_named {
                 return Ok(Err(format!("{origin} is about the log `{whole}`")));
@@ -485,7 +488,7 @@ fn damaged(json: bool, error: &JournalError) -> Outcome {
     output::answer(json, &document, |_| {
         output::line(format!("WRONG: {error}"));
         output::line(
-            "    Everything before that entry is verified. Keep the folder as it is, and restore it from a copy.",
+            "    Everything before that entry is verified. Keep the folder as it is, and restore the newest copy: of the segment, which may be in the archive, or of the folder.",
         );
     })?;
     Ok(Exit::Findings)

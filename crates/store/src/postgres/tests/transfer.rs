@@ -4,6 +4,7 @@ use std::io::Cursor;
 
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::log::AuditLog as _;
+use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::{EffectState, Unknown};
 use placet_ledger::store::{ApprovalQuery, DirectiveQuery, EffectChange, EffectQuery};
 use placet_testkit::clock::TestClock;
@@ -156,9 +157,16 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     // And back, with what happened in between.
     make(&*shared, "in-between", true).await;
     let mut lines = Vec::new();
-    export_as(&database.config("export"), None, &mut lines).await.unwrap();
+    let [bank, bank_2] = ["bank", "bank-2"].map(|name| NoteName::new(name.to_owned()).unwrap());
+    export_as(&database.config("export"), Some(bank.clone()), &mut lines).await.unwrap();
     let back = EmbeddedConfig::new(folder.path().join("second"));
-    embedded::import(&back, lines.as_slice()).unwrap();
+    // A second log under the name that the first one was signed with would look like a fork of it.
+    let refused = embedded::import_as(&back, Some(&bank), lines.as_slice()).unwrap_err();
+    assert!(
+        matches!(&refused, TransferError::SameName(name) if name == "bank/journal"),
+        "{refused}"
+    );
+    embedded::import_as(&back, Some(&bank_2), lines.as_slice()).unwrap();
     let (second, _) = EmbeddedStore::open(back, clock).unwrap();
     same(&*shared, &*second).await;
     let left = second.effects(&orphans()).await.unwrap();
