@@ -24,6 +24,10 @@ use crate::{
     state::{ApiState, Caller, expired},
 };
 
+/// How long a request waits for a call in progress, in addition to the time for which it may be held: longer than any tool may take. Only a
+/// database that does not say whether it has kept something makes a call take longer.
+const IN_PROGRESS_MS_MAX: u64 = 660_000;
+
 /// `POST /v1/calls`: answers when the call has ended, or is held for longer than the request waits.
 pub(crate) async fn submit(
     Plain { api, caller }: Plain,
@@ -51,6 +55,9 @@ async fn settled(
             return Err(Failure::of_wait(refusal, &ticket.current()));
         }
         answer = ticket.settled(wait_ms.min(left_ms)) => answer,
+        () = tokio::time::sleep(Duration::from_millis(wait_ms.saturating_add(IN_PROGRESS_MS_MAX))) => {
+            return Ok(ticket.current());
+        }
         () = api.closing() => return Ok(ticket.settled(0).await),
     };
     if left_ms < wait_ms && matches!(answer, Answer::Held(_)) {
