@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use placet_identity::{ClientAuthorities, ClientCertificate, file_digest, read_bounded};
-use placet_types::digest::Digest;
+use placet_identity::{ClientAuthorities, ClientCertificate, file_digest, not_after, read_bounded};
+use placet_types::{clock::Timestamp, digest::Digest};
 use rustls::{
     ServerConfig as Handshakes,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
     server::NoServerSessionStorage,
 };
 use tokio::net::TcpStream;
@@ -39,12 +39,13 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Whether the files can be used, without opening the API.
+    /// Until when the files can be used, without opening the API.
     ///
     /// # Errors
     /// [`TlsError`] naming the file that cannot.
-    pub fn check(&self) -> Result<(), TlsError> {
-        handshakes(self).map(drop)
+    pub fn check(&self) -> Result<Timestamp, TlsError> {
+        handshakes(self)?;
+        certificates(&self.certificate).map(|(_, until)| until)
     }
 }
 
@@ -66,6 +67,14 @@ pub enum TlsError {
         path: PathBuf,
         /// What is wrong with it.
         problem: &'static str,
+    },
+    /// The certificate's time is over: callers that check it would refuse every connection.
+    #[error("the certificate `{}` expired at {at}", path.display())]
+    Expired {
+        /// The file.
+        path: PathBuf,
+        /// The end of its validity.
+        at: Timestamp,
     },
     /// The key is not the certificate's.
     #[error("the key `{}` is not the key of the certificate `{}`, or of a kind that is not known", key.display(), certificate.display())]
@@ -180,13 +189,7 @@ pub(crate) fn shown_by(stream: &TlsStream<TcpStream>) -> Option<ClientCertificat
 }
 
 fn handshakes(settings: &TlsSettings) -> Result<Arc<Handshakes>, TlsError> {
-    let unusable = |path: &Path, problem| TlsError::Unusable { path: path.to_owned(), problem };
-    let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(&read(&settings.certificate)?)
-            .collect::<Result<_, _>>()
-            .ok()
-            .filter(|chain: &Vec<_>| !chain.is_empty())
-            .ok_or_else(|| unusable(&settings.certificate, "holds no certificate in PEM form"))?;
+    let (chain, _) = certificates(&settings.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&settings.key)?)
         .or(Err(unusable(&settings.key, "holds no private key in PEM form")))?;
     let building = Handshakes::builder_with_provider(Arc::new(ring::default_provider()))
@@ -204,6 +207,25 @@ fn handshakes(settings: &TlsSettings) -> Result<Arc<Handshakes>, TlsError> {
     made.session_storage = Arc::new(NoServerSessionStorage {});
     made.send_tls13_tickets = 0;
     Ok(Arc::new(made))
+}
+
+fn unusable(path: &Path, problem: &'static str) -> TlsError {
+    TlsError::Unusable { path: path.to_owned(), problem }
+}
+
+/// The certificates in a file, ours first, and until when ours is valid.
+fn certificates(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Timestamp), TlsError> {
+    let none = || unusable(path, "holds no certificate in PEM form");
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    let chain = chain.map_err(|_not_pem| none())?;
+    let own = chain.first().ok_or_else(none)?;
+    let until =
+        not_after(own).ok_or_else(|| unusable(path, "does not say until when it is valid"))?;
+    let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+    if until < Timestamp::from_ms(now.saturating_mul(1_000)) {
+        return Err(TlsError::Expired { path: path.to_owned(), at: until });
+    }
+    Ok((chain, until))
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {

@@ -298,8 +298,8 @@ fn named(
     found
 }
 
-/// The end of a certificate's time. The chain was checked before, so that this only has to find the field.
-fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+/// The end of a certificate's validity (RFC 5280, section 4.1.2.5). It finds the field and checks nothing else.
+pub fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     const VERSION: u8 = 0xa0;
     let whole = AnyRef::from_der(certificate.as_ref()).ok()?;
     let mut inside = SliceReader::new(whole.value()).ok()?;

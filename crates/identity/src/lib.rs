@@ -35,7 +35,7 @@ mod verifier;
 mod workload_api;
 
 pub use caller::VerifiedCaller;
-pub use certificate::{ClientAuthorities, ClientCertificate};
+pub use certificate::{ClientAuthorities, ClientCertificate, not_after};
 pub use config::{
     ActingRule, Algorithm, ClientAuthority, IdentityConfig, IssuerConfig, KIND_CLAIM, KeySource,
     KindRule, LEEWAY_S_MAX, TrustDomainConfig, WorkloadNames,

@@ -259,7 +259,9 @@ impl Client {
 
     fn unanswered(&self, error: &EgressError, what_now: &str) -> Failure {
         let failure = Failure::new(format!("no answer from {}", self.base)).because(error);
-        if error.nothing_was_sent() {
+        if matches!(error, EgressError::TlsFailed { .. }) {
+            failure.try_this("`placet doctor`, where the server runs, says whether its certificate can be used; this machine has to trust it, too")
+        } else if error.nothing_was_sent() {
             let named_by = self.named_by;
             failure.try_this(format!(
                 "is it running? `placet serve` starts it; {named_by} names another one"

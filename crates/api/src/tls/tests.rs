@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use placet_identity::DevKey;
 use rcgen::{
-    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType,
+    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
     generate_simple_self_signed,
 };
 use rustls::{
@@ -270,6 +270,12 @@ async fn files_that_cannot_be_used_stop_the_start() {
         let error = refused(&|settings| settings.key = tls.path(name)).unwrap_err();
         assert!(error.to_string().contains(name), "{error}");
     }
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.not_after = date_time_ymd(2026, 1, 2);
+    let expired = params.self_signed(&other).unwrap().pem();
+    fs::write(tls.path("expired.pem"), expired).unwrap();
+    let error = refused(&|settings| settings.certificate = tls.path("expired.pem")).unwrap_err();
+    assert!(error.to_string().ends_with("expired at 2026-01-02T00:00:00.000Z"), "{error}");
     let free = "127.0.0.1:0".parse().unwrap();
     let config = ServerConfig { listen: free, admin_listen: free, ..ServerConfig::default() };
     let mut settings = tls.settings();
