@@ -154,6 +154,7 @@ const PURE_MAY_USE: &[&str] = &[
     "serde_json",
     "serde_path_to_error",
     "sha2",
+    "strsim",
     "thiserror",
     "ulid",
     "zeroize",

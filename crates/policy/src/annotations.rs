@@ -11,6 +11,7 @@ use crate::{
     actions,
     bundle::{BundleProblem, Severity},
     decision::PolicyEffect,
+    mentions::Mentions,
     route::WrittenGroup,
 };
 
@@ -288,13 +289,21 @@ impl Reader<'_> {
                 "a `permit` must name its actions: one for every action would also grant approving, viewing and lowering modes",
                 "name a `tier_*` group, a tool, or the actions meant",
             ),
-            ActionConstraint::Eq(action) => self.permitted_actions(&[action]),
-            ActionConstraint::In(actions) => self.permitted_actions(&actions),
+            ActionConstraint::Eq(action) => self.permitted_actions(policy, &[action]),
+            ActionConstraint::In(actions) => self.permitted_actions(policy, &actions),
         }
     }
 
-    fn permitted_actions(&mut self, actions: &[EntityUid]) {
+    fn permitted_actions(&mut self, policy: &Policy, actions: &[EntityUid]) {
+        let has_target = Mentions::of(policy).target;
         for name in actions.iter().map(|action| action.id().unescaped().to_owned()) {
+            if !has_target && (name == "lower_mode" || name.ends_with("#lower")) {
+                self.problem(
+                    Severity::Warning,
+                    format!("a `permit` for `{name}` does not say to which mode, so every gate is avoided"),
+                    "compare `context.mode_target` in its condition",
+                );
+            }
             if name.starts_with("cap_") || name == "call_tool" {
                 self.problem(
                     Severity::Warning,

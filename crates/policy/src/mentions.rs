@@ -10,8 +10,12 @@ use serde_json::Value;
 pub(crate) struct Mentions {
     /// Whether they look at `context.req.approval` at all.
     pub(crate) approval: bool,
-    /// Whether they look at a freeze, or at what is in the run's context.
-    pub(crate) circumstance: bool,
+    /// Whether they look at a freeze.
+    pub(crate) freeze: bool,
+    /// Whether they look at what is in the run's context.
+    pub(crate) taint: bool,
+    /// Whether they look at the mode that the call is lowered to.
+    pub(crate) target: bool,
     /// The groups whose people they count.
     pub(crate) groups: Vec<String>,
     /// The least number of people that the only `unless` asks for, of a group or in all, according to its terms joined by `&&`.
@@ -66,7 +70,9 @@ impl Mentions {
             Value::Object(fields) => {
                 self.approval |= is_approval(value) || is_access(fields.get("has"));
                 let attr = fields.get("attr").and_then(Value::as_str);
-                self.circumstance |= matches!(attr, Some("frozen" | "taint"));
+                self.freeze |= attr == Some("frozen");
+                self.taint |= attr == Some("taint");
+                self.target |= attr == Some("mode_target");
                 for tag in ["hasTag", "getTag"].into_iter().filter_map(|name| fields.get(name)) {
                     let named = tag.pointer("/right/Value").and_then(Value::as_str);
                     let of_approval = tag.get("left").is_some_and(is_approval);
@@ -86,7 +92,7 @@ fn is_approval(expression: &Value) -> bool {
 }
 
 /// Whether an access is one to `approval` of `context.req`.
-fn is_access(access: Option<&Value>) -> bool {
+pub(crate) fn is_access(access: Option<&Value>) -> bool {
     access.is_some_and(|access| {
         access.get("attr").and_then(Value::as_str) == Some("approval")
             && access.pointer("/left/./attr").and_then(Value::as_str) == Some("req")

@@ -76,8 +76,10 @@ fn broad() -> impl Strategy<Value = Vec<String>> {
 fn permit(conditions: &[&'static str]) -> impl Strategy<Value = String> + use<> {
     (pick(&PRINCIPALS), pick(&SCOPES), pick(conditions)).prop_map(
         |(principal, scope, condition)| {
+            let target = r#"when { context.mode_target != Placet::ApprovalMode::"destructive" }"#;
+            let target = if scope.contains("lower_mode") { target } else { "" };
             format!(
-                "permit ({principal}, {scope}, resource is Placet::Tool) when {{ {condition} }};"
+                "permit ({principal}, {scope}, resource is Placet::Tool) {target} when {{ {condition} }};"
             )
         },
     )

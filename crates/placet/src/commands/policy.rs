@@ -29,11 +29,10 @@ use crate::{
     clock::SystemClock,
     commands::call::arguments,
     config::load::{Config, LocalArgs},
-    development::DEV_TENANT,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output, shipped,
-    world::{self, World},
+    world::{self, World, development_tenant},
     yaml,
 };
 
@@ -87,9 +86,9 @@ struct Explain {
     /// The user that it calls for.
     #[arg(long)]
     user: Option<PrincipalId>,
-    /// The tenant of agent and user.
-    #[arg(long, default_value = DEV_TENANT)]
-    tenant: TenantId,
+    /// The tenant of agent and user [default: the only one, or `local`].
+    #[arg(long)]
+    tenant: Option<TenantId>,
     /// All arguments as a JSON object.
     #[arg(long, value_name = "JSON")]
     args: Option<String>,
@@ -146,11 +145,16 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
             let (count, digest) = (snapshot.policies().count(), snapshot.digest());
             let untyped = snapshot.untyped_tools();
             let ungated: BTreeMap<_, _> = snapshot.ungated_tools().collect();
-            let document = json!({ "ok": true, "policies": count, "digest": digest, "untyped_tools": untyped, "ungated_tools": ungated });
+            let unfrozen: Vec<_> = snapshot.unfrozen_tools().collect();
+            let document = json!({
+                "ok": true, "policies": count, "digest": digest, "untyped_tools": untyped, "ungated_tools": ungated,
+                "unfrozen_tools": unfrozen,
+            });
             output::answer(args.local.json, &document, |_| {
                 output::line(format!("ok: {count} policies in {place}, {digest}"));
                 unseen_told(untyped);
                 ungated_told(&ungated);
+                unfrozen_told(&unfrozen);
             })
         }
         Err(problems) => Ok(problems_told(&problems, folder.as_deref(), args.local.json)),
@@ -195,6 +199,17 @@ fn ungated_told(tools: &BTreeMap<&CapabilityId, ApprovalMode>) {
     if more > 0 {
         let more = output::counted(more, "more tool", "more tools");
         output::line(format!("note: the same is true of {more} (--json lists them)"));
+    }
+}
+
+/// Prints which tools write, and are not held in a freeze.
+fn unfrozen_told(tools: &[&CapabilityId]) {
+    if let Some((first, more)) = tools.split_first() {
+        let more = match more.len() {
+            0 => String::new(),
+            many => format!(", nor of {}", output::counted(many, "more tool", "more tools")),
+        };
+        output::line(format!("note: a freeze holds no call of `{first}`{more}"));
     }
 }
 
@@ -332,7 +347,8 @@ fn explain(args: &Explain, environment: &Environment) -> Outcome {
 fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, Failure> {
     let subject = subject(&args.bundle, environment)?;
     let world = subject.world.for_cases(&subject.config);
-    let file = made_up_case(args)?;
+    let tenant = args.tenant.clone().map_or_else(|| development_tenant(&subject.config), Ok)?;
+    let file = made_up_case(args, &tenant)?;
     let outcomes = run_cases(&subject.source, Some(&world), &file)
         .attempted("the call cannot be put to these policies")?;
     let outcome = outcomes.into_iter().next().zip(file.cases.first());
@@ -350,18 +366,19 @@ fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, F
 /// What the policies were told of the circumstances.
 fn taken_for_granted(case: &CallCase) -> String {
     format!(
-        "assumed: it is {}; the run has {} calls and {} cents left, or what the agent's classes allow, and the ceiling {}; the caller's proof is of type {}; change it with --with",
+        "assumed: it is {}; the run has {} calls and {} cents left and the ceiling {}, or what the agent's classes allow; the caller's proof is of type {}, and its workload is {}attested; change it with --with",
         case.now,
         case.budget.calls_left,
         case.budget.cents_left,
         case.safety_mode,
-        case.proof.auth_type
+        case.proof.auth_type,
+        if case.attested { "" } else { "not " }
     )
 }
 
 /// A case from the command line; its expectation is not used.
-fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
-    let principal = |id: &PrincipalId| json!({ "id": id, "tenant": args.tenant });
+fn made_up_case(args: &Explain, tenant: &TenantId) -> Result<CaseFile, Failure> {
+    let principal = |id: &PrincipalId| json!({ "id": id, "tenant": tenant });
     // What a call gets that asks for nothing.
     let RunBudget { calls_max, cost_cents_max, .. } = RunBudget::default();
     let mut case = json!({
@@ -484,9 +501,10 @@ mod tests {
         assert!(agreed != held && granted != held, "{held}\n{agreed}\n{granted}");
         let unproved = explanation(&["--with", "attested: false"]);
         assert!(
-            unproved.contains("`attested` is false") && !held.contains("attested"),
-            "{unproved}"
+            unproved.contains("`attested` is false") && !held.contains("is false"),
+            "{unproved}\n{held}"
         );
+        assert!(unproved.contains("not attested") && !held.contains("not attested"), "{held}");
         let frozen = explanation(&["--with", "frozen: true"]);
         assert!(frozen.contains("gate-freeze"), "{frozen}");
         // No standing grant counts in a freeze.

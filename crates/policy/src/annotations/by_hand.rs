@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 
 use cedar_policy::Policy;
+use serde_json::Value;
 
 use super::{Reader, Route};
-use crate::mentions::Mentions;
+use crate::mentions::{Mentions, is_access};
 
 impl Reader<'_> {
     /// A condition on the approval is either generated or written by hand, never both; one by hand counts the groups that are asked.
@@ -27,6 +28,12 @@ impl Reader<'_> {
             self.error(
                 "`@approval(\"custom\")` has no condition on `context.req.approval`, so no approval lets the call pass",
                 "write `@approval(\"required\")`: it generates the condition from the annotations",
+            );
+        }
+        if mentions.approval && !applies_without(policy) {
+            self.error(
+                "without an approval this `forbid` does not apply, so nothing is held",
+                "write the condition on `context.req.approval` as `unless`",
             );
         }
         if let Some((group, wanted, asked)) = route.and_then(|route| beyond(&mentions, route)) {
@@ -50,6 +57,35 @@ impl Reader<'_> {
                 "name the same groups in `@approver_group` or `@escalate` and in the condition",
             );
         }
+    }
+}
+
+/// Whether the policy may apply to a call that has no approval.
+fn applies_without(policy: &Policy) -> bool {
+    let json = policy.to_json().unwrap_or_default();
+    let mut conditions = json.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    !conditions.any(|condition| {
+        let is_unless = condition.get("kind").and_then(Value::as_str) == Some("unless");
+        condition.get("body").and_then(truth_without) == Some(is_unless)
+    })
+}
+
+/// Whether an expression is true where there is no approval; `None`: it depends on more.
+fn truth_without(expression: &Value) -> Option<bool> {
+    let (operator, of) = expression.as_object()?.iter().next()?;
+    let side = |name: &str| of.get(name).and_then(truth_without);
+    let either = |sought: bool| match (side("left"), side("right")) {
+        (Some(one), _) | (_, Some(one)) if one == sought => Some(sought),
+        (Some(_), Some(_)) => Some(!sought),
+        _ => None,
+    };
+    match operator.as_str() {
+        "has" if is_access(Some(of)) => Some(false),
+        "Value" => of.as_bool(),
+        "!" => side("arg").map(std::ops::Not::not),
+        "&&" => either(false),
+        "||" => either(true),
+        _ => None,
     }
 }
 

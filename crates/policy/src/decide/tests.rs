@@ -221,7 +221,7 @@ fn lowering_needs_every_link_and_an_error_in_it_denies() {
     let text = r#"
 @id("all") permit (principal, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
 @id("lower") permit (principal is Placet::Agent, action == Placet::Action::"ops/refund#lower", resource is Placet::Tool)
-when { context.input.cents + 1 > 0 };"#;
+when { context.mode_target == Placet::ApprovalMode::"local_write" && context.input.cents + 1 > 0 };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let low = Draft { mode: Some(ApprovalMode::LocalWrite), ..refund() };
     assert_eq!(word(&low.decide(&snapshot)), "mode_upgraded");

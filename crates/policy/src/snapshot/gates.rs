@@ -1,8 +1,8 @@
-//! Which tools no gate holds.
+//! Which tools no gate holds, and which no freeze.
 //!
 //! Owns the search, for a note to authors. Invariant: it decides nothing; what a condition means in full only a decision says.
 
-use cedar_policy::Policy;
+use cedar_policy::{Effect, Policy};
 use placet_types::{ids::CapabilityId, mode::ApprovalMode};
 
 use super::{Snapshot, ToolPlan};
@@ -33,10 +33,23 @@ impl Snapshot {
             && !gates.any(|gate| self.is_for(gate, mode))
     }
 
+    /// The tools that write, and whose calls no policy holds or forbids in a freeze.
+    pub fn unfrozen_tools(&self) -> impl Iterator<Item = &CapabilityId> {
+        self.tools.iter().filter_map(|(id, plan)| {
+            let writes = plan.capability()?.is_write_class();
+            let mut forbids = plan
+                .call_slice
+                .policies()
+                .filter(|policy| policy.effect() == Effect::Forbid && Mentions::of(policy).freeze);
+            (writes && forbids.next().is_none()).then_some(id)
+        })
+    }
+
     fn is_for(&self, gate: &Policy, mode: ApprovalMode) -> bool {
         let named = gate.entity_literals();
         let names = |mode: &ApprovalMode| named.contains(&self.names.mode(*mode));
-        !Mentions::of(gate).circumstance && (!GATED.iter().any(names) || names(&mode))
+        let mentions = Mentions::of(gate);
+        !mentions.freeze && !mentions.taint && (!GATED.iter().any(names) || names(&mode))
     }
 }
 
@@ -61,5 +74,17 @@ mod tests {
                 file.text.replace("ApprovalMode::\"network\" }", "ApprovalMode::\"delegated\" }");
         }
         assert_eq!(ungated(&bundle), ["ops/fetch"]);
+    }
+
+    #[test]
+    fn tools_that_no_freeze_holds_are_found() {
+        let mut bundle = shipped();
+        assert_eq!(compile(&bundle, &world()).unwrap().unfrozen_tools().count(), 0);
+        for file in &mut bundle.files {
+            file.text =
+                file.text.replace("context.req.frozen && resource.writes", "resource.writes");
+        }
+        let snapshot = compile(&bundle, &world()).unwrap();
+        assert!(snapshot.unfrozen_tools().any(|tool| tool.to_string() == "ops/refund"));
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use cedar_policy::{EntityUid, PolicyId, PolicySet};
+use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicyId, PolicySet, ResourceConstraint};
 use placet_types::{
     contract::Contract,
     directory::{Directory, TenantDirectory},
@@ -105,14 +105,18 @@ pub(super) fn check(
     for policy in set.policies() {
         let is_its = |meta: &&PolicyMeta| PolicyId::new(&meta.id) == *policy.id();
         let Some(meta) = policies.iter().find(is_its) else { continue };
+        problems.extend(contradiction(names, policy).map(|message| {
+            let help = "name one of both, or the same in both".to_owned();
+            BundleProblem { line: meta.line, ..of(meta, message) }.with_help(help)
+        }));
         for literal in policy.entity_literals() {
             let type_name = literal.type_name().to_string();
             if type_name == names.user.to_string() {
                 problems.extend(stranger(directory, &literal, meta, source));
             }
             let of_type = known.iter().find(|known| known.type_name == type_name);
-            // An action that is not a tool has no slash in its name; Cedar knows those.
-            let is_tool = literal.id().unescaped().contains('/');
+            // An action that is not a tool has no slash in its name; Cedar knows those. Elsewhere a tool's has two underscores.
+            let is_tool = ["/", "__"].iter().any(|mark| literal.id().unescaped().contains(mark));
             if let Some(known) = of_type
                 && (is_tool || known.type_name != names.action.to_string())
                 && !known.names.contains(literal.id().unescaped())
@@ -124,6 +128,38 @@ pub(super) fn check(
     problems.sort();
     problems.dedup();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Why a scope that names tools as actions and a resource is about no call, if it is.
+fn contradiction(names: &Vocabulary, policy: &Policy) -> Option<String> {
+    let actions = match policy.action_constraint() {
+        ActionConstraint::Any => return None,
+        ActionConstraint::Eq(action) => vec![action],
+        ActionConstraint::In(actions) => actions,
+    };
+    let actions: Vec<&str> = actions.iter().map(|action| action.id().unescaped()).collect();
+    let are_tools = actions.iter().all(|action| action.contains('/') && !action.contains('#'));
+    let (resource, matches): (_, fn(&str, &str) -> bool) = match policy.resource_constraint() {
+        ResourceConstraint::Eq(tool) if *tool.type_name() == names.tool => {
+            (tool, |action, tool| action == tool)
+        }
+        ResourceConstraint::In(adapter) if *adapter.type_name() == names.adapter => {
+            (adapter, |action, adapter| action.split('/').next() == Some(adapter))
+        }
+        ResourceConstraint::Any
+        | ResourceConstraint::Eq(_)
+        | ResourceConstraint::In(_)
+        | ResourceConstraint::Is(_)
+        | ResourceConstraint::IsIn(..) => return None,
+    };
+    let resource = resource.id().unescaped();
+    let is_none = are_tools && !actions.iter().any(|action| matches(action, resource));
+    is_none.then(|| {
+        format!(
+            "the policy is about no call: its actions are `{}`, and its resource is `{resource}`",
+            actions.join("`, `")
+        )
+    })
 }
 
 /// A user of no tenant. People whom the directory does not list may come with tokens.
@@ -182,28 +218,11 @@ pub(crate) fn nearest<'a>(name: &str, names: &'a BTreeSet<String>) -> Option<&'a
     if name.len() > SIMILAR_BYTES_MAX {
         return names.first();
     }
-    names.iter().min_by_key(|known| distance(name, known))
-}
-
-/// How many characters have to be inserted, removed or replaced to turn one text into the other (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (removed, x) in (1_usize..).zip(from.chars()) {
-        let mut next = vec![removed];
-        for (y, pair) in to.chars().zip(row.windows(2)) {
-            let [diagonal, above] = pair else { continue };
-            let left = next.last().copied().unwrap_or_default();
-            let replaced = diagonal.saturating_add(usize::from(x != y));
-            next.push(replaced.min(above.saturating_add(1)).min(left.saturating_add(1)));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
+    names.iter().min_by_key(|known| strsim::levenshtein(name, known))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::distance;
     use crate::testing::{bundle, compile, world};
 
     #[test]
@@ -229,6 +248,7 @@ mod tests {
             (r#"principal == Placet::User::"anna""#, "of no tenant", "`tenant/name`"),
             (r#"resource == Placet::Tool::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
             (r#"action == Placet::Action::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
+            (r#"action == Placet::Action::"ops__refnd""#, "no tool `ops__refnd`", "ops/refund"),
             (r#"resource in Placet::Adapter::"op""#, "no adapter `op`", "ops"),
         ] {
             let text = format!(
@@ -250,11 +270,25 @@ mod tests {
     }
 
     #[test]
-    fn distances_count_single_characters() {
-        for (from, to, expected) in
-            [("", "", 0), ("a", "", 1), ("kitten", "sitting", 3), ("ab", "ba", 2)]
-        {
-            assert_eq!(distance(from, to), expected);
+    fn a_scope_whose_actions_and_resource_are_different_tools_is_refused() {
+        let check = |scope: &str| {
+            let text = format!(
+                "@id(\"p\") @approval(\"never\") @reason(\"Never.\") forbid (principal, {scope});"
+            );
+            compile(&bundle(&text), &world()).map(drop)
+        };
+        let refund = r#"action == Placet::Action::"ops/refund""#;
+        for resource in [r#"== Placet::Tool::"ops/fetch""#, r#"in Placet::Adapter::"files""#] {
+            let problems = check(&format!("{refund}, resource {resource}")).unwrap_err();
+            let mut all = problems.iter();
+            assert!(all.any(|one| one.message.contains("about no call")), "{problems:?}");
+        }
+        for scope in [
+            format!(r#"{refund}, resource == Placet::Tool::"ops/refund""#),
+            format!(r#"{refund}, resource in Placet::Adapter::"ops""#),
+            r#"action in Placet::Action::"cap_destructive", resource == Placet::Tool::"ops/refund""#.to_owned(),
+        ] {
+            assert!(check(&scope).is_ok(), "{scope}");
         }
     }
 }

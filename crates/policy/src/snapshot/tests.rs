@@ -75,6 +75,13 @@ fn a_condition_on_the_approval_is_generated_or_custom_and_not_both() {
     assert!(the_problem(&gate("required", by_hand)).message.contains("generates the condition"));
     assert!(compile(&bundle(&gate("custom", by_hand)), &world()).is_ok());
     assert!(the_problem(&gate("custom", "")).message.contains("has no condition"));
+    for reversed in [
+        by_hand.replace("unless", "when"),
+        "unless { !(context.req has approval) || context.req.approval.denied }".to_owned(),
+    ] {
+        let never = the_problem(&gate("custom", &reversed));
+        assert!(never.message.contains("so nothing is held"), "{never}");
+    }
     let other = by_hand.replace("\"a\"", "\"b\"");
     let unasked = the_problem(&gate("custom", &other));
     assert!(unasked.message.contains("counts people of `b`"), "{unasked}");
@@ -94,6 +101,21 @@ fn a_condition_on_the_approval_is_generated_or_custom_and_not_both() {
     assert!(compile(&bundle(&gate("required", other)), &world()).is_ok());
     let typo = "when {\n context.req.mode_effective == Placet::ApprovalMode::\"netwrk\" }";
     assert_eq!(the_problem(&gate("required", typo)).line, Some(5), "counted in the file");
+}
+
+#[test]
+fn a_permit_to_lower_says_to_which_mode() {
+    for action in ["lower_mode", "ops/refund#lower"] {
+        let lower = |condition: &str| {
+            format!(
+                "{PERMIT}\n@id(\"l\") permit (principal is Placet::Agent, action in Placet::Action::\"{action}\", resource is Placet::Tool) {condition};"
+            )
+        };
+        let all = the_problem(&lower("when { principal.active }"));
+        assert!(all.message.contains("does not say to which mode"), "{all}");
+        let one = "when { context.mode_target == Placet::ApprovalMode::\"local_write\" }";
+        assert!(compile(&bundle(&lower(one)), &world()).is_ok(), "{action}");
+    }
 }
 
 #[test]
