@@ -334,9 +334,26 @@ async fn a_glass_is_broken_by_two_and_reviewed_by_a_third() {
         (&json!(glass), &json!(true)),
         "{due:#}"
     );
+    // Who may review it sees what was done under it, and nothing else.
+    let looks = async |name: &str| approvals.setup.client(&approvals.placet, "user", name).await;
+    let (emma, dora) = (looks("emma").await, looks("dora").await);
+    let relied = format!("/v1/decisions?directive={glass}");
+    let under = emma.get(&relied).await.ok();
+    let decided = under["decisions"].as_array().unwrap();
+    let verdicts: Vec<&str> = decided.iter().filter_map(|one| one["verdict"].as_str()).collect();
+    assert_eq!(verdicts, ["allow"], "{under:#}");
+    assert_eq!(emma.get("/v1/decisions").await.ok()["decisions"], json!([]));
+    let one = format!("/v1/decisions/{}", text(&decided[0], "decision_id"));
+    assert_eq!(emma.get(&one).await.ok()["decision_id"], decided[0]["decision_id"]);
+    dora.get(&one).await.refused(404, "NOT_FOUND");
+    assert_eq!(dora.get(&relied).await.ok()["decisions"], json!([]));
+    // An auditor gets the receipt of every call.
+    let receipt = format!("/v1/calls/{}/receipt", text(&decided[0], "call_id"));
+    looks("rita").await.get(&receipt).await.ok();
     let review = ["review", &glass, "--note", "one call, needed"];
     refused(&approvals.directs("cleo", &review).await, "VALIDATION_ERROR");
-    assert_eq!(approvals.arranges("rita", &review).await["state"], "reviewed");
+    assert_eq!(approvals.arranges("emma", &review).await["state"], "reviewed");
+    assert_eq!(emma.get(&relied).await.ok(), under);
 }
 
 #[tokio::test]

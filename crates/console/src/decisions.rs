@@ -7,12 +7,7 @@ use maud::{Markup, html};
 use placet_engine::views::decisions::{
     CallOutcome, DecisionVerdict, DecisionView, DecisionsPage, DecisionsQuery,
 };
-use placet_types::{
-    clock::Timestamp,
-    ids::{DecisionId, RunId},
-    mode::ApprovalMode,
-    text::visible,
-};
+use placet_types::{clock::Timestamp, ids::DecisionId, mode::ApprovalMode, text::visible};
 
 use super::{
     ConsoleState,
@@ -50,6 +45,7 @@ pub(super) async fn list(
         outcome: filter(&query, "outcome", |name| name.parse().ok())?,
         policy: text("policy").map(str::to_owned),
         run: filter(&query, "run", |name| name.parse().ok())?,
+        directive: filter(&query, "entry", |id| id.parse().ok())?,
         from: Some(now.plus_ms(range.2.saturating_neg())),
         to: query.read::<i64>("to").map(Timestamp::from_ms),
         ..DecisionsQuery::default()
@@ -58,8 +54,8 @@ pub(super) async fn list(
     let title = "Decisions";
     let content = html! {
         h1 { (title) }
-        p.lede { "What the policies decided about calls, from the audit chain. You see those that you may see: operators and auditors all of their tenant, others those of their agents and those made for them." }
-        (filters(&wanted, range.0))
+        p.lede { "What the policies decided about calls, from the audit chain. You see those that you may see: operators and auditors all of their tenant, others those of their agents, those made for them, and those that relied on a break-glass record that they review." }
+        (filters(&wanted, &query, range.0))
         @if found.incomplete {
             p.card role="note" { "Many entries of the audit chain were read. There may be further decisions: go on, or choose a shorter range." }
         }
@@ -82,21 +78,21 @@ fn filter<T>(
     read(value).map(Some).ok_or_else(unknown)
 }
 
-fn filters(wanted: &DecisionsQuery, range: &str) -> Markup {
-    let agent = wanted.agent.as_ref().map(ToString::to_string).unwrap_or_default();
+fn filters(wanted: &DecisionsQuery, query: &PageQuery, range: &str) -> Markup {
     let texts = [
-        ("agent", "Agent", agent.as_str()),
-        ("tool", "Tool", wanted.tool.as_deref().unwrap_or_default()),
-        ("policy", "Policy", wanted.policy.as_deref().unwrap_or_default()),
-        ("run", "Run", wanted.run.as_ref().map(RunId::as_str).unwrap_or_default()),
+        ("agent", "Agent"),
+        ("tool", "Tool"),
+        ("policy", "Policy"),
+        ("run", "Run"),
+        ("entry", "Break-glass or grant"),
     ];
     html! {
         form.card method="get" action="/decisions" role="search" aria-label="Filter the decisions" {
             div.fields {
-                @for (name, label, value) in texts {
+                @for (name, label) in texts {
                     div.field {
                         label for=(name) { (label) }
-                        input #(name) name=(name) maxlength=(FILTER_BYTES_MAX) value=(value);
+                        input #(name) name=(name) maxlength=(FILTER_BYTES_MAX) value=(query.get(name).unwrap_or_default());
                     }
                 }
                 (choice("verdict", "Verdict", std::iter::once(("", "Any", wanted.verdict.is_none())).chain(

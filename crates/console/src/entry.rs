@@ -111,6 +111,7 @@ fn facts(entry: &DirectiveView) -> Markup {
             }
             DirectiveBody::BreakGlass(glass) => {
                 dt { "Ticket" } dd { (visible(&glass.ticket)) }
+                dt { "Used" } dd { a href={ "/decisions?range=month&entry=" (entry.directive_id) } { "Calls that relied on it" } }
                 dt { "For" }
                 dd {
                     @match &glass.agent { Some(agent) => { "the agent " strong { (agent) } }, None => "every agent" }

@@ -9,10 +9,12 @@ use placet_identity::VerifiedCaller;
 use crate::{context::Context, registry::Owner};
 
 /// A caller who looks.
+#[derive(Clone, Copy)]
 pub(crate) struct Sight<'a> {
     context: &'a Context,
     pub(crate) caller: &'a VerifiedCaller,
-    sees_all: bool,
+    /// They see all of their tenant.
+    pub(crate) sees_all: bool,
 }
 
 impl<'a> Sight<'a> {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use placet_approvals::{reviewer, timeline::first_at};
+use placet_approvals::{reviewer, timeline::first_at, views::DirectiveView};
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
@@ -58,13 +58,19 @@ impl Engine {
         caller: &VerifiedCaller,
         query: DecisionsQuery,
     ) -> Result<DecisionsPage, Refusal> {
-        let sight = sight_of(&self.context, caller)?;
+        let mut sight = sight_of(&self.context, caller)?;
+        let relied_on = match &query.directive {
+            Some(id) => self.approvals().entry(caller, id).await.ok(),
+            None => None,
+        };
+        sight.sees_all |= relied_on.as_ref().is_some_and(|entry| reviews(caller, entry));
         let limit = match query.limit {
             0 => PAGE_DEFAULT,
             limit => limit.min(DECISIONS_PAGE_MAX),
         };
         let to = query.to.unwrap_or_else(|| self.context.ledger.store().now().plus_ms(1));
-        let from = query.from.unwrap_or_else(|| to.plus_ms(RANGE_MS.saturating_neg()));
+        let from = query.from.or(relied_on.map(|entry| entry.starts_at));
+        let from = from.unwrap_or_else(|| to.plus_ms(RANGE_MS.saturating_neg()));
         if to <= from {
             let message = "the range of time is not usable";
             return Err(Refusal::new(ErrorCode::ValidationError, message)
@@ -86,6 +92,8 @@ impl Engine {
     ) -> Result<DecisionView, Refusal> {
         let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such decision");
         let sight = sight_of(&self.context, caller)?;
+        let mut all = sight;
+        all.sees_all = true;
         let made = made_at(id).ok_or_else(unknown)?;
         let wanted = Wanted {
             from: made.plus_ms(BEFORE_MS.saturating_neg()),
@@ -93,10 +101,26 @@ impl Engine {
             limit: 1,
             wants: &|view| view.decision_id == *id,
         };
-        let found = search(&sight, log_of(&self.context)?, wanted).await?;
+        let found = search(&all, log_of(&self.context)?, wanted).await?;
         // A call that was held and then sent has two decisions: one that held it, and one that sent it.
-        found.decisions.into_iter().next().ok_or_else(unknown)
+        let found = found.decisions.into_iter().next().ok_or_else(unknown)?;
+        if sight.sees(&Owner::of(&found.principal_chain)) {
+            return Ok(found);
+        }
+        for id in &found.directives {
+            let entry = self.approvals().entry(caller, id).await;
+            if entry.is_ok_and(|entry| reviews(caller, &entry)) {
+                return Ok(found);
+            }
+        }
+        Err(unknown())
     }
+}
+
+/// Whether the caller has to review this entry, or did: its review is about what was done under it.
+fn reviews(caller: &VerifiedCaller, entry: &DirectiveView) -> bool {
+    let reviewed = entry.review.iter().any(|note| note.by == caller.actor.principal().id);
+    entry.standing.may_review || reviewed
 }
 
 /// People only: the agent that is refused must not learn which policy denied it.

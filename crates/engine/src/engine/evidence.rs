@@ -85,7 +85,7 @@ pub struct ConsistencyView {
 }
 
 impl Engine {
-    /// A signed receipt for a recorded call, for its owner or an operator.
+    /// A signed receipt for a recorded call, for its owner, an auditor or an operator.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`] for calls of others, and for those that have no record because they only read.

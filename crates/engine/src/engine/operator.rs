@@ -176,7 +176,7 @@ impl Engine {
         ))
     }
 
-    /// The record of a call, for its owner or an operator: the basis of a receipt.
+    /// The record of a call, for its owner, an auditor or an operator: the basis of a receipt.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`] for calls of others, and for those without a record.
@@ -187,7 +187,11 @@ impl Engine {
     ) -> Result<EffectRecord, Refusal> {
         let found = self.context.ledger.store().effect_of_call(id).await;
         let record = found.map_err(|error| lookup_refusal(&error))?;
-        let mine = record.filter(|record| may_see(&self.context, caller, record));
+        let audits = |record: &EffectRecord| {
+            record.scope.tenant == *caller.tenant()
+                && reviewer::is_auditor(&self.context.approvals, caller)
+        };
+        let mine = record.filter(|record| may_see(&self.context, caller, record) || audits(record));
         mine.ok_or_else(|| Refusal::new(ErrorCode::NotFound, "there is no such call"))
     }
 

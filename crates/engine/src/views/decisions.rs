@@ -37,7 +37,7 @@ pub struct DecisionsQuery {
     pub run: Option<RunId>,
     /// Only those that relied on this standing grant or break-glass record.
     pub directive: Option<DirectiveId>,
-    /// From this moment on; absent: a day before the end.
+    /// From this moment on; absent: a day before the end, or the start of `directive`.
     pub from: Option<Timestamp>,
     /// Before this moment; absent: until now.
     pub to: Option<Timestamp>,
