@@ -67,6 +67,8 @@ impl Ledger {
             requirement: proposal.requirement.clone(),
             change: change.clone(),
         };
+        // The proposal shows the last editor's reason alone; the audit keeps that of each edit.
+        let note = format!("{}; why: {}", noted(change), vote.reason);
         let vote = Vote { shown_digest: proposal_digest, ..vote };
         let mut next = approval.edited(edit, vote, now)?;
         next.bundle_digest = proposal.evidence.bundle_digest;
@@ -79,7 +81,7 @@ impl Ledger {
         let mut moved = record.moved(waiting(&next)?, now).map_err(StoreError::from)?;
         moved.parked = parked_digest;
         event.kind = AuditKind::Edited;
-        event.note = Some(noted(change).to_owned());
+        event.note = Some(note);
         event.approval_id = Some(next.approval_id.clone());
         for (name, digest) in [
             ("request", next.request_digest),
