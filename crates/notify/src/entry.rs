@@ -208,6 +208,8 @@ pub(crate) fn of_lacking(
 fn of_directive(entry: &Directive, act: &AuditEvent, at: Timestamp) -> Notice {
     let by = act.chain.as_ref().map_or(&entry.by, |chain| &chain.actor.id);
     let kind = NoticeKind::from(entry.kind());
+    let is_ahead = matches!(entry.state, DirectiveState::Active) && at < entry.starts_at;
+    let state = if is_ahead { "scheduled" } else { entry.state.name() };
     Notice {
         of: format!("{}:{}:{kind}", entry.directive_id, entry.rev),
         kind,
@@ -217,7 +219,7 @@ fn of_directive(entry: &Directive, act: &AuditEvent, at: Timestamp) -> Notice {
         callback: None,
         about: About::Directive(Box::new(DirectiveFacts {
             directive_id: entry.directive_id.clone(),
-            state: entry.state.name().to_owned(),
+            state: state.to_owned(),
             by: by.to_string(),
             lockdown: matches!(&entry.body, DirectiveBody::Freeze(freeze) if freeze.lockdown),
             operation: operation(&entry.body),
