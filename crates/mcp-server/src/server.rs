@@ -208,6 +208,8 @@ impl ServerHandler for McpServer {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let mut info = self.negotiate_initialize(&request)?;
+        // Earlier revisions have other tasks.
+        info.capabilities.extensions = None;
         let asking = Self::asking(&context)?;
         features::declare(&mut info.capabilities, &self.0, &asking);
         info.instructions = none_here(&self.0, &asking).or(info.instructions);
