@@ -121,7 +121,7 @@ impl Setup {
             "calls_in_flight_max": IN_FLIGHT_MAX,
             "calls_in_flight_per_tenant_max": IN_FLIGHT_MAX,
             "held_per_agent_max": 1_000_000,
-            "free_space_bytes_min": 16 << 20,
+            "free_space_bytes_min": 128 << 20,
             "drain_ms": 4_000,
         });
         set("limits", limits);

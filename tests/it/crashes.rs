@@ -405,7 +405,7 @@ async fn without_a_disk_of_its_own(setup: Setup) {
     assert!(unready.text().contains("free space"), "{unready:?}");
     assert!(!setup.file("full.txt").try_exists().unwrap());
     placet.stop().await;
-    let setup = setup.with("limits", json!({ "free_space_bytes_min": 1 << 20 }));
+    let setup = setup.with("limits", json!({ "free_space_bytes_min": 128 << 20 }));
     let placet = setup.start().await;
     setup.agent(&placet).await.call(&write("full.txt", "s2")).await.succeeded();
     placet.ask("/readyz").await.ok();

@@ -234,6 +234,12 @@ async fn other_keys_of_the_configuration_are_named_and_not_applied() {
     let refused = ben.post("/v1/reload", &json!({})).await.refused(400, "VALIDATION_ERROR");
     let problem = refused["problems"][0]["problem"].as_str().unwrap();
     assert!(problem.contains("under `operators`, restart"), "{problem}");
+    // Nor is anything applied while the next start would refuse the configuration.
+    let setup = setup.with("admin_listen", json!("0.0.0.0:7499"));
+    setup.config_file();
+    let refused = ben.post("/v1/reload", &json!({})).await.refused(400, "VALIDATION_ERROR");
+    let problem = refused["problems"][0]["problem"].as_str().unwrap();
+    assert!(problem.contains("refused to open the admin listener"), "{problem}");
 }
 
 #[tokio::test]

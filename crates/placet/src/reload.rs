@@ -114,6 +114,7 @@ impl Started {
         let now = Config::read(self.config.origin.clone(), &self.environment);
         let now = now.map_err(|failure| failure.lines())?;
         let needs_restart = needs_restart(&self.config.written, &now.written);
+        self.check_next_start(&now).map_err(|failure| failure.lines())?;
         self.load(&now, &needs_restart).map_err(|failure| {
             let mut lines = failure.lines();
             // What a file names may be there, and not be known before a restart.
@@ -124,6 +125,19 @@ impl Started {
             }
             lines
         })
+    }
+
+    /// Refuses keys that a reload does not apply, and that the next start would refuse. Addresses of the command line stay.
+    fn check_next_start(&self, now: &Config) -> Result<(), Failure> {
+        let (started, mut next) = (&self.config, now.clone());
+        if now.written.listen == started.written.listen {
+            next.server.listen = started.server.listen;
+        }
+        if now.written.admin_listen == started.written.admin_listen {
+            next.server.admin_listen = started.server.admin_listen;
+        }
+        next.check_listeners()?;
+        next.check_secrets()
     }
 
     fn load(&self, now: &Config, needs_restart: &[String]) -> Result<Loaded, Failure> {

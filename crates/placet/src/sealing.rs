@@ -52,7 +52,7 @@ pub(crate) async fn notary(
     let file = key_file(config, data);
     must_be_there(&file, &folder)?;
     let key = SealKey::open_or_create(&file, &config.ledger.deployment);
-    let key = key.attempted("the sealing key cannot be used")?;
+    let key = key.map_err(|error| unusable(&error))?;
     let deployment = config.ledger.deployment.clone();
     let notary = Arc::new(Notary::new(Arc::new(key), deployment, Arc::clone(&opened.log), folder));
     match notary.seal().await {
@@ -80,11 +80,21 @@ pub(crate) fn check_key(config: &Config, data: &Path) -> Result<(), Failure> {
     if matches!(file.try_exists(), Ok(false)) {
         return Ok(());
     }
-    let key = SealKey::open(&file).attempted("the sealing key cannot be used")?;
+    let key = SealKey::open(&file).map_err(|error| unusable(&error))?;
     match verify_kept(&key, &sealed_folder(data)) {
         Ok(()) => Ok(()),
         Err(error) => Err(unsealed(&error, data)),
     }
+}
+
+fn unusable(error: &SealError) -> Failure {
+    let failure = Failure::new("the sealing key cannot be used").because(error);
+    if matches!(error, SealError::KeyFile { .. }) {
+        return failure.try_this(
+            "restore it from a copy: what it signed is checked against it at each start",
+        );
+    }
+    failure
 }
 
 /// Whether this key signed the checkpoints that are kept, one of each log. What cannot be listed or read is left to the start.
@@ -153,8 +163,7 @@ impl Tending {
         }
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is immediate; the start has signed already.
-        ticks.tick().await;
+        // The first tick is immediate: the start has signed nothing of a log that it has begun itself.
         let mut entries = 0;
         loop {
             ticks.tick().await;

@@ -167,7 +167,10 @@ pub(crate) fn arguments(
             Failure::usage(format!("`--arg {pair}` is neither name=text nor name:=json"))
         })?;
         let (name, value) = match name.strip_suffix(':') {
-            Some(name) => (name, json_of(value)?),
+            Some(name) => {
+                let advice = format!("for a text write `{name}=…`, without the colon");
+                (name, json_of(value).map_err(|failure| failure.try_this(advice))?)
+            }
             None => (name, Value::String(value.to_owned())),
         };
         if name.is_empty() {

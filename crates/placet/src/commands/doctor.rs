@@ -7,6 +7,7 @@ mod running;
 mod servers;
 
 use std::{
+    collections::BTreeSet,
     io,
     net::{SocketAddr, TcpListener},
     sync::Arc,
@@ -16,7 +17,12 @@ use clap::Args as ClapArgs;
 use placet_adapter_mcp::connector::not_confined;
 use placet_identity::{DevKey, SvidKeeper, Verifier};
 use placet_store::postgres::{Inspection, PostgresConfig, inspect};
-use placet_types::{clock::Clock, digest::Digest};
+use placet_types::{
+    clock::Clock,
+    digest::Digest,
+    directory::Directory,
+    ids::{GroupId, TenantId},
+};
 use serde::Serialize;
 
 use crate::{
@@ -310,7 +316,7 @@ async fn issuers(config: &Config, world: &World) -> Vec<Check> {
 fn tls(config: &Config, verifier: &Verifier) -> Option<Check> {
     let settings = compose::tls_settings(config, verifier)?;
     Some(match settings.check() {
-        Ok(()) => Check::ok("tls", "certificate and key can be used"),
+        Ok(until) => Check::ok("tls", format!("certificate and key can be used, until {until}")),
         Err(error) => Check::fail("tls", error.to_string(), "fix the file, or take `tls` out"),
     })
 }
@@ -344,9 +350,27 @@ async fn channels(config: &Config) -> Option<Check> {
             return Some(Check::fail(ABOUT, format!("`{name}`: {}", failure.why), todo));
         }
     }
-    let count = config.notifications.channels.len();
-    let found = format!("{count} channels; `placet notifications test` tries one");
-    Some(Check::ok(ABOUT, found))
+    let count = output::counted(config.notifications.channels.len(), "channel", "channels");
+    Some(match World::load(config).ok().and_then(|world| unmatched(config, &world.directory)) {
+        Some(found) => Check::warn(ABOUT, found, "fix the name: nobody is told because of it"),
+        None => Check::ok(ABOUT, format!("{count}; `placet notifications test` tries one")),
+    })
+}
+
+/// What a route names that the directory does not have.
+fn unmatched(config: &Config, directory: &Directory) -> Option<String> {
+    config.notifications.routes.iter().find_map(|route| {
+        let is_of = |id: &TenantId| route.tenant.as_ref().is_none_or(|tenant| tenant == id);
+        let mut tenants = directory.tenants.iter().filter(|(id, _)| is_of(id)).peekable();
+        if let (Some(tenant), None) = (&route.tenant, tenants.peek()) {
+            return Some(format!(
+                "a route is for the tenant `{tenant}`, which the directory lacks"
+            ));
+        }
+        let groups: BTreeSet<&GroupId> = tenants.flat_map(|(_, one)| one.groups.keys()).collect();
+        let group = route.groups.iter().find(|group| !groups.contains(group))?;
+        Some(format!("a route is for the group `{group}`, which the directory lacks"))
+    })
 }
 
 fn ports(config: &Config) -> Vec<Check> {

@@ -48,13 +48,13 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     }
     let (exit, lacks_secrets) = match &args.import {
         Some(file) => import(args, file, environment).await?,
-        None => (Exit::Ok, false),
+        None => (Exit::Ok, None),
     };
     let here = args.dir == Path::new(".");
     let enter = if here { String::new() } else { format!("cd {} && ", args.dir.display()) };
     let file = args.dir.join(DEFAULT_FILE);
     let first = format!("  add the secrets named above under `secrets:` in {}\n", file.display());
-    let first = if lacks_secrets { first.as_str() } else { "" };
+    let first = if lacks_secrets == Some(true) { first.as_str() } else { "" };
     output::line(format!("\nNext:\n{first}  {enter}{} serve", environment.program()));
     Ok(exit)
 }
@@ -64,10 +64,14 @@ async fn import(
     args: &Args,
     file: &Path,
     environment: &Environment,
-) -> Result<(Exit, bool), Failure> {
+) -> Result<(Exit, Option<bool>), Failure> {
     let config = args.dir.join(DEFAULT_FILE);
     let imported =
         adapters::import::all_of(file, args.network_unconfined, &config, environment).await?;
+    if let (_, None) = imported {
+        output::line("\nNo server was imported: leave the client's configuration as it is.");
+        return Ok(imported);
+    }
     let config = fs::canonicalize(&config).attempted("the configuration cannot be found")?;
     let server = json!({ "command": "placet", "args": ["mcp", "-f", config] });
     let snippet = serde_json::to_string_pretty(&json!({ "mcpServers": { "placet": server } }));

@@ -130,7 +130,13 @@ pub(crate) async fn wrap(args: &WrapArgs, environment: &Environment) -> Outcome 
             }
         }
         Some(TransportFile::McpStdio { command, args: rest, .. })
-            if args.command.split_first() == Some((command, rest)) => {}
+            if args.command.split_first() == Some((command, rest)) =>
+        {
+            // The contract may have been reviewed meanwhile.
+            if let Some(Err(failure)) = listening(&engine.data).map(|running| hang_up(&running)) {
+                output::failure(&failure);
+            }
+        }
         Some(_) => {
             return Err(Failure::usage(format!("the adapter `{name}` is another server"))
                 .because("its contract has another command")
@@ -283,8 +289,7 @@ async fn reloaded(config: &Config, name: &AdapterName, running: &Listening) -> R
     if knows().await? {
         return Ok(());
     }
-    let process = rustix::process::Pid::from_raw(running.pid).ok_or_else(|| Failure::new(what))?;
-    rustix::process::kill_process(process, rustix::process::Signal::HUP).attempted(what)?;
+    hang_up(running)?;
     let until = Instant::now() + RELOAD_WAIT;
     while !knows().await? {
         if Instant::now() >= until {
@@ -297,6 +302,13 @@ async fn reloaded(config: &Config, name: &AdapterName, running: &Listening) -> R
         sleep(POLL).await;
     }
     Ok(())
+}
+
+/// Has the engine read its files again.
+fn hang_up(running: &Listening) -> Result<(), Failure> {
+    let what = "the running engine cannot be told to read its files again";
+    let process = rustix::process::Pid::from_raw(running.pid).ok_or_else(|| Failure::new(what))?;
+    rustix::process::kill_process(process, rustix::process::Signal::HUP).attempted(what)
 }
 
 #[cfg(test)]

@@ -343,8 +343,8 @@ pub(crate) struct LimitsFile {
     /// How long open requests may take to end after the process was asked to stop, in milliseconds.
     pub(crate) drain_ms: Bounded<1, 3_600_000>,
     /// The minimum free disk space for the embedded ledger, in bytes. Below it new calls are refused, reads too, so that calls in progress
-    /// can still be recorded, and `/readyz` reports it.
-    pub(crate) free_space_bytes_min: Bounded<1_048_576, 1_125_899_906_842_624>,
+    /// can still be recorded, and `/readyz` reports it; so at least the room of two segments of the journal.
+    pub(crate) free_space_bytes_min: Bounded<134_217_728, 1_125_899_906_842_624>,
 }
 
 impl Default for LimitsFile {

@@ -35,7 +35,7 @@ use super::{
     openapi::{self, Service},
     search_path::pass_on,
     servers::{self, Source},
-    written::{check_free, clean, text_of, write},
+    written::{check_free, clean, folder_of, text_of, write},
 };
 use crate::{
     commands::policy::UNSEEN_TOLD_MAX,
@@ -207,7 +207,8 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     Ok(exit)
 }
 
-/// Imports every server of an `mcpServers` file into the contracts of a configuration. Says also whether they name secrets that it lacks.
+/// Imports every server of an `mcpServers` file into the contracts of a configuration. Says also whether those name secrets that it lacks;
+/// `None`: there are none.
 ///
 /// # Errors
 /// [`Failure`] when file or configuration cannot be read. A server that cannot be imported is reported and leaves the others alone.
@@ -216,7 +217,7 @@ pub(crate) async fn all_of(
     is_unconfined: bool,
     config: &Path,
     environment: &Environment,
-) -> Result<(Exit, bool), Failure> {
+) -> Result<(Exit, Option<bool>), Failure> {
     let named = ConfigArgs { config: Some(config.to_owned()), ..ConfigArgs::default() };
     let config = Config::load(&named, environment)?;
     let (mut sources, mut exit) = (Vec::new(), Exit::Ok);
@@ -224,6 +225,9 @@ pub(crate) async fn all_of(
         match server {
             Ok(mut source) => {
                 pass_on(&mut source.transport, environment);
+                if is_unconfined {
+                    live::unconfine(&mut source.transport);
+                }
                 sources.push(source);
             }
             Err(why) => {
@@ -238,19 +242,12 @@ pub(crate) async fn all_of(
         mode: ApprovalMode::Destructive,
         names: BTreeMap::new(),
     };
-    sources
-        .iter_mut()
-        .filter(|_| is_unconfined)
-        .for_each(|one| live::unconfine(&mut one.transport));
-    let asked = each(&sources, &options, &config, Some(&folder_of(&config))).await;
+    let folder = folder_of(&config);
+    let asked = each(&sources, &options, &config, Some(&folder)).await;
+    sources.retain(|one| folder.join(format!("{}.yaml", one.name)).symlink_metadata().is_ok());
     let lacks_secrets = sources.iter().any(|source| !source.secrets.is_empty());
-    Ok((if asked == Exit::Ok { exit } else { asked }, lacks_secrets))
-}
-
-/// The folder of a configuration's contracts.
-fn folder_of(config: &Config) -> PathBuf {
-    let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
-    root.join(config.environment.as_str())
+    let some = (!sources.is_empty()).then_some(lacks_secrets);
+    Ok((if asked == Exit::Ok { exit } else { asked }, some))
 }
 
 /// Imports each server into the folder; without one, prints its contract.

@@ -5,7 +5,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write as _,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use placet_types::{
@@ -14,9 +14,16 @@ use placet_types::{
 };
 
 use crate::{
+    config::load::Config,
     failure::{Attempted as _, Failure},
     output, yaml,
 };
+
+/// The folder of a configuration's contracts.
+pub(super) fn folder_of(config: &Config) -> PathBuf {
+    let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
+    root.join(config.environment.as_str())
+}
 
 /// Checks that there is no contract yet.
 pub(super) fn check_free(path: &Path) -> Result<(), Failure> {
