@@ -105,7 +105,7 @@ impl Keeper {
         if self.base.segment > 1 {
             self.base.write(medium, to)?;
         }
-        Witness { epoch: frame.epoch, seq, segments: last, head: frame.hash }.write(medium, to)?;
+        Witness { epoch: frame.epoch, seq, extent: last, head: frame.hash }.write(medium, to)?;
         medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
         Ok((bytes, frame.hash))
     }

@@ -200,7 +200,7 @@ impl Journal {
         let witness = Witness {
             epoch: witness.map_or(0, |witness| witness.epoch).saturating_add(1),
             seq: found.position.seq,
-            segments: found.segments.last().map_or(0, |segment| segment.number),
+            extent: found.segments.last().map_or(0, |segment| segment.number),
             head: found.position.head,
         };
         // What was found is made durable before the witness names it.
@@ -381,7 +381,7 @@ impl Journal {
         let witness = Witness {
             epoch: self.epoch,
             seq: self.durable.seq,
-            segments: self.segment.number,
+            extent: self.segment.number,
             head: self.durable.head,
         };
         if witness == self.witness {

@@ -181,7 +181,7 @@ pub(crate) fn scan(
         return Err(scanner.corrupt(0, 0, Fault::WitnessMissing));
     }
     let last = here.last().copied().unwrap_or(0);
-    let last = witness.map_or(0, |witness| witness.segments).max(last);
+    let last = witness.map_or(0, |witness| witness.extent).max(last);
     if let Some(missing) = (base.segment..=last).find(|number| !here.contains(number)) {
         return Err(scanner.corrupt(missing, 0, Fault::Hole { missing }));
     }

@@ -21,8 +21,8 @@ pub(crate) struct Witness {
     pub(crate) epoch: u64,
     /// The last durable entry; 0 before the first.
     pub(crate) seq: u64,
-    /// The number of segments that there were; 0 before the first.
-    pub(crate) segments: u64,
+    /// How many segments there were, or for a node of a database how many entries of all nodes; 0 before the first.
+    pub(crate) extent: u64,
     /// The hash of that entry; zeros before the first.
     pub(crate) head: [u8; 32],
 }
@@ -58,7 +58,7 @@ impl Witness {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&self.seq.to_le_bytes());
-        out.extend_from_slice(&self.segments.to_le_bytes());
+        out.extend_from_slice(&self.extent.to_le_bytes());
         out.extend_from_slice(&self.head);
         out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
         replace_file(medium, &path, &out).map_err(JournalError::io("write the witness", &path))
@@ -73,7 +73,7 @@ impl Witness {
         Ok(Self {
             epoch: u64::from_le_bytes(take(&mut rest)?),
             seq: u64::from_le_bytes(take(&mut rest)?),
-            segments: u64::from_le_bytes(take(&mut rest)?),
+            extent: u64::from_le_bytes(take(&mut rest)?),
             head: take(&mut rest)?,
         })
     }

@@ -101,8 +101,8 @@ impl OpenError {
     pub(super) fn refused(what: &'static str) -> impl FnOnce(Error) -> Self {
         move |error| match Trouble::of(&error) {
             Trouble::Away(why) => Self::Lost { what, why },
+            Trouble::Busy(why) => Self::locked(what, &why),
             Trouble::Again
-            | Trouble::Busy(_)
             | Trouble::Full
             | Trouble::Unkeepable(_)
             | Trouble::Denied(_)

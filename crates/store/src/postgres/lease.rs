@@ -143,9 +143,15 @@ impl Keeper {
         }
         self.state.renewed(sent, self.lease);
         self.state.note_clock(renewed.try_get("now_ms")?);
-        let floor = query("SELECT max(head_at_ms) AS floor_ms FROM placet.epochs")
-            .fetch_one(&mut *connection)
-            .await?;
+        let floor = query(
+            "SELECT max(head_at_ms) AS floor_ms, coalesce(sum(head_seq), 0)::bigint AS entries FROM placet.epochs",
+        )
+        .fetch_one(&mut *connection)
+        .await?;
+        if !self.state.note_entries(number(floor.try_get("entries")?)) {
+            self.state.fail(forgotten("entries of other nodes' logs"));
+            return Ok(());
+        }
         if let Some(floor_ms) = floor.try_get::<Option<i64>, _>("floor_ms")? {
             self.state.note_entry(floor_ms);
         }
@@ -166,9 +172,9 @@ impl Keeper {
 
     async fn write_witness(&self) {
         let Some(folder) = self.witness.clone() else { return };
-        let (epoch, end) = (self.state.epoch, self.state.head());
+        let (epoch, end, all) = (self.state.epoch, self.state.head(), self.state.entries());
         let written =
-            tokio::task::spawn_blocking(move || witness::write(&folder, epoch, end)).await;
+            tokio::task::spawn_blocking(move || witness::write(&folder, epoch, end, all)).await;
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the witness could not be written"),

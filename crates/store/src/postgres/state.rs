@@ -4,6 +4,7 @@
 //! database's, as the [`Present`] believes it: never before an entry that this node knows of, and never back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -54,6 +55,8 @@ pub(super) struct State {
     clock: Arc<DatabaseClock>,
     present: Present,
     head: Mutex<Head>,
+    /// The most entries that the logs of all nodes were seen to have.
+    entries: AtomicU64,
     lease_until: Mutex<Instant>,
     closed: Mutex<Option<Instant>>,
     health: watch::Sender<Option<StoreError>>,
@@ -75,6 +78,7 @@ impl State {
             clock,
             present,
             head: Mutex::new(Head::NONE),
+            entries: AtomicU64::new(0),
             lease_until: Mutex::new(started + lease),
             closed: Mutex::new(None),
             health: watch::Sender::new(None),
@@ -167,6 +171,16 @@ impl State {
     /// There is an entry of this time.
     pub(super) fn note_entry(&self, at_ms: i64) {
         self.present.note(Timestamp::from_ms(at_ms));
+    }
+
+    /// Notes how many entries the logs of all nodes have; `false`: they had more.
+    pub(super) fn note_entries(&self, entries: u64) -> bool {
+        self.entries.fetch_max(entries, Ordering::SeqCst) <= entries
+    }
+
+    /// The most entries that the logs of all nodes were seen to have.
+    pub(super) fn entries(&self) -> u64 {
+        self.entries.load(Ordering::SeqCst)
     }
 
     pub(super) fn head(&self) -> Head {

@@ -19,13 +19,13 @@ use crate::journal::witness::Witness;
 /// Notes that a start of this node was given an epoch, before it serves: from then on the folder is that of a node.
 pub(super) fn begin(folder: &Path, epoch: u64) -> Result<(), OpenError> {
     let made = std::fs::create_dir_all(folder).map_err(|error| error.to_string());
-    made.and_then(|()| write(folder, epoch, Head::NONE).map_err(|error| error.to_string()))
+    made.and_then(|()| write(folder, epoch, Head::NONE, 0).map_err(|error| error.to_string()))
         .map_err(|why| OpenError::Witness { why })
 }
 
-/// Notes the end of the log of an epoch, which was acknowledged.
-pub(super) fn write(folder: &Path, epoch: u64, end: Head) -> Result<(), JournalError> {
-    Witness { epoch, seq: end.seq, segments: 0, head: end.hash }.write(&Disk, folder)
+/// Notes the end of the log of an epoch, which was acknowledged, and how many entries the logs of all nodes have.
+pub(super) fn write(folder: &Path, epoch: u64, end: Head, all: u64) -> Result<(), JournalError> {
+    Witness { epoch, seq: end.seq, extent: all, head: end.hash }.write(&Disk, folder)
 }
 
 /// Refuses a database that does not have what the witness names, if there is one.
@@ -35,7 +35,8 @@ pub(super) async fn check(connection: &mut PgConnection, folder: &Path) -> Resul
     let Some(witness) = noted else { return Ok(()) };
     let refused = OpenError::refused("tell what it has");
     let row = query(
-        "SELECT e.head_seq, n.hash FROM placet.epochs e \
+        "SELECT e.head_seq, n.hash, (SELECT coalesce(sum(head_seq), 0)::bigint FROM placet.epochs) AS entries \
+         FROM placet.epochs e \
          LEFT JOIN placet.entries n ON n.epoch = e.epoch AND n.seq = $2 WHERE e.epoch = $1",
     )
     .bind(column(witness.epoch))
@@ -57,8 +58,15 @@ pub(super) async fn check(connection: &mut PgConnection, folder: &Path) -> Resul
     let hash: Option<Vec<u8>> = row.try_get("hash").map_err(|error| wrong(&error))?;
     let is_there = number(row.try_get("head_seq").map_err(|error| wrong(&error))?) >= seq;
     let is_same = seq == 0 || hash.is_none_or(|hash| hash == witness.head);
-    if is_there && is_same {
+    let all = number(row.try_get("entries").map_err(|error| wrong(&error))?);
+    if is_there && is_same && all >= witness.extent {
         return Ok(());
+    }
+    if is_there && is_same {
+        let known = witness.extent;
+        return Err(forgotten(format!(
+            "the logs of its nodes have {all} entries, and had {known}"
+        )));
     }
     Err(forgotten(format!("entry {seq} of epoch {epoch} is not in it, or is another one")))
 }

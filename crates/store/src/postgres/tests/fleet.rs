@@ -201,6 +201,23 @@ async fn commits_that_come_together_are_synced_together() {
 }
 
 #[tokio::test]
+async fn a_database_that_has_forgotten_entries_of_another_node_is_noticed_and_not_started_with() {
+    let database = database().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        PostgresConfig { witness: Some(folder.path().to_owned()), ..short(&database, "node-2") };
+    let [first, second] = [open(database.config("node-1")).await, open(config.clone()).await];
+    make(&*first, "key", true).await;
+    until("its entries are seen", async || second.state.entries() >= 2).await;
+    tokio::time::sleep(SHORT).await;
+    database.sql("UPDATE placet.epochs SET head_seq = 0 WHERE node = 'node-1'").await;
+    assert!(death(&second).await.contains("entries of other nodes"));
+    drop(second);
+    let refused = PostgresStore::open(config).await.map(drop).unwrap_err();
+    assert!(refused.to_string().contains("the logs of its nodes have"), "{refused}");
+}
+
+#[tokio::test]
 async fn policies_are_activated_for_all_nodes_at_once() {
     let database = database().await;
     let [first, second] = two(&database).await;
