@@ -325,6 +325,16 @@ fn check_file(file: &ContractFile) -> Result<(), (String, String)> {
         let place = format!("credential.{key}");
         return rule(place.trim_end_matches('.'), problem.to_owned());
     }
+    if let Some(credential) = &file.credential {
+        let carries = |name: &String| name.eq_ignore_ascii_case(&credential.header);
+        let set =
+            file.capabilities.iter().filter_map(|(name, one)| Some((name, one.rest.as_ref()?)));
+        if let Some((name, _)) = set.into_iter().find(|(_, rest)| rest.headers.keys().any(carries))
+        {
+            let problem = "sets the header that carries the credential: take it out";
+            return rule(&format!("capabilities.{name}.rest.headers"), problem.to_owned());
+        }
+    }
     if let TransportFile::McpStdio { process, .. } = &file.transport
         && let Err((key, problem)) = process.check()
     {

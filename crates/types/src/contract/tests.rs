@@ -74,3 +74,23 @@ fn every_contract_needs_a_rate_and_a_child_process_an_explicit_word() {
     other["process"] = json!({ "network": "confined" });
     contract(&other, &local, 1).unwrap_err();
 }
+
+#[test]
+fn no_argument_of_a_call_is_sent_in_the_header_of_the_credential() {
+    let with = |header: &str| {
+        let look = json!({
+            "mode": "network", "effect": "none",
+            "rest": { "method": "GET", "path": "/look", "headers": { header: "{q}" } },
+            "input_schema": { "type": "object", "properties": { "q": { "type": "string" } } },
+        });
+        let file = json!({
+            "contract_version": "placet.contract.v1", "adapter": "web", "environment": "test", "tenants": "all",
+            "transport": { "type": "rest", "url": "https://web.example" }, "protocol_version": "rest/1",
+            "credential": { "secret": "key", "header": "x-key" }, "capabilities": { "look": look },
+        });
+        Contract::from_file(serde_json::from_value(file).unwrap()).map(drop)
+    };
+    with("X-Trace").unwrap();
+    let refused = with("X-Key").unwrap_err().to_string();
+    assert!(refused.contains("carries the credential"), "{refused}");
+}

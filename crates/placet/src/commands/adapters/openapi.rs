@@ -88,7 +88,8 @@ pub(crate) fn contract_of(
     }
     let url = base_of(document, service.base)?;
     let (mut capabilities, mut notes) = (Map::new(), Vec::new());
-    let operations = operations(document, &mut notes);
+    let key = service.secret.and_then(|_| key_header(document));
+    let operations = operations(document, key.as_deref(), &mut notes);
     let is_there = |own: &String| operations.iter().any(|one| one.own_name() == *own);
     if let Some(own) = options.names.keys().find(|own| !is_there(own)) {
         return Err(Failure::new(format!("`--name {own}=…`: the document has no such operation"))
@@ -116,7 +117,7 @@ pub(crate) fn contract_of(
             Err(why) => notes.push(format!("`{place}` is left out: {why}")),
         }
     }
-    let credential = service.secret.map(|secret| match key_header(document) {
+    let credential = service.secret.map(|secret| match &key {
         Some(header) => json!({ "secret": secret, "header": header }),
         None => json!({ "secret": secret }),
     });
@@ -143,7 +144,11 @@ pub(crate) fn contract_of(
 }
 
 /// The operations of a document that a contract can have; of the others a note.
-fn operations<'a>(document: &'a Value, notes: &mut Vec<String>) -> Vec<Operation<'a>> {
+fn operations<'a>(
+    document: &'a Value,
+    key: Option<&'a str>,
+    notes: &mut Vec<String>,
+) -> Vec<Operation<'a>> {
     let mut operations = Vec::new();
     for (path, item) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
         if item.get("$ref").is_some() {
@@ -152,7 +157,7 @@ fn operations<'a>(document: &'a Value, notes: &mut Vec<String>) -> Vec<Operation
         }
         for method in METHODS {
             let Some(operation) = item.get(method) else { continue };
-            operations.push(Operation { document, path, method, item, operation });
+            operations.push(Operation { document, key, path, method, item, operation });
         }
         for method in OTHER_METHODS.into_iter().filter(|method| item.get(method).is_some()) {
             let method = method.to_uppercase();
@@ -196,6 +201,8 @@ fn key_header(document: &Value) -> Option<String> {
 /// An operation and its place in the document.
 struct Operation<'a> {
     document: &'a Value,
+    /// The header that carries the credential, where it has one of its own.
+    key: Option<&'a str>,
     path: &'a str,
     method: &'a str,
     item: &'a Value,
@@ -288,7 +295,8 @@ impl Operation<'_> {
                 continue;
             }
             let is_required = parameter.get("required").is_some_and(|required| required == true);
-            let is_sent = place != "header" || is_own_header(name);
+            let is_key = self.key.is_some_and(|key| key.eq_ignore_ascii_case(name));
+            let is_sent = place != "header" || (is_own_header(name) && !is_key);
             if let Err(why) = form::check(self.document, parameter, place)
                 && is_sent
             {
@@ -302,7 +310,7 @@ impl Operation<'_> {
             match place {
                 // OpenAPI says that parameters of these names count for nothing.
                 "header" if matches!(lower.as_str(), "authorization" | "content-type") => continue,
-                "header" if !is_own_header(name) => {
+                "header" if is_key || !is_own_header(name) => {
                     let why = "Placet sends such a header itself, or not at all";
                     request.left_out.push(format!("the parameter `{name}` is left out: {why}"));
                     continue;
