@@ -19,6 +19,7 @@ use crate::harness::{
     search::plain_canary,
     secret_server::{Server, fingerprint, load, look, with_server},
     setup::{Setup, plan},
+    until,
 };
 
 /// A mounted volume: `key` leads through `..data` to the version that counts.
@@ -218,6 +219,13 @@ async fn a_secret_in_the_environment_of_a_child_is_rotated_and_a_running_call_en
     let after = note("s3").await;
     assert_eq!(key_of(&running.await.unwrap()), digest(&older));
     assert_eq!(key_of(&after), digest(&newer), "the new child is there before the old one ends");
+    // Once it is withdrawn, no child has it, until it is back.
+    let key = setup.path("volume/key");
+    fs::remove_file(&key).unwrap();
+    until("the child is ended", || async { placet.log().contains("was withdrawn") }).await;
+    assert_ne!(note("s4").await.status, 200);
+    symlink("..data/key", &key).unwrap();
+    until("a child is there again", || async { note("s5").await.status == 200 }).await;
     let log = placet.stop().await;
     assert!(log.contains("another one is started"), "{log}");
     assert!(!log.contains(&older) && !log.contains(&newer));

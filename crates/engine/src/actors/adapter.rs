@@ -2,14 +2,15 @@
 //!
 //! Owns the connection's lifetime, and a second connection where the secrets in a child's environment were rotated (TM-19). The calls over
 //! it are tasks of the registry: this actor's death cancels none of them. Invariant: a working connection is closed only when another one
-//! has replaced it and its last call has ended.
+//! has replaced it, or a secret in its environment was withdrawn, and its last call has ended.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
 use placet_adapter::{adapter::Adapter, outcome::AdapterError};
+use placet_identity::SecretError;
 use placet_types::{contract::Contract, digest::Digest};
 use secrecy::ExposeSecret as _;
 
@@ -20,7 +21,7 @@ use crate::{
     },
     adapters::{
         known_secrets::in_environment,
-        ports::{AdapterMessage, Connection, Given, Port, backoff},
+        ports::{AdapterMessage, Connection, Given, Looked, Port, backoff},
     },
     context::Context,
     credentials::Credentials,
@@ -44,6 +45,8 @@ pub(crate) struct AdapterState {
     /// The secrets that the child was started with.
     given: Given,
     looking: bool,
+    /// Whether a secret of the child's was gone at the last look.
+    missed: bool,
 }
 
 /// How often the secrets in the environment are checked.
@@ -84,7 +87,7 @@ impl Actor for AdapterActor {
             AdapterMessage::Connect => self.connect(&myself, state),
             AdapterMessage::Connected(outcome, given) => self.connected(outcome, given, state),
             AdapterMessage::Look => self.look(&myself, state),
-            AdapterMessage::Looked(given) => self.looked(&myself, given, state),
+            AdapterMessage::Looked(looked) => self.looked(&myself, looked, state),
             AdapterMessage::Retire => {
                 let reason = AdapterError::Unavailable(RETIRED.to_owned());
                 self.replace(Connection::Failed(reason));
@@ -124,25 +127,42 @@ impl AdapterActor {
         let (port, context) = (Arc::clone(&self.port), Arc::clone(&self.context));
         let actor = myself.clone();
         self.context.registry.spawn(async move {
-            let given = given(&context.credentials, &port.contract).await;
-            actor.cast(AdapterMessage::Looked(given)).unwrap_or_default();
+            let looked = match given(&context.credentials, &port.contract).await {
+                Ok(given) => Looked::Given(given),
+                // Only a file that is gone withdraws a secret.
+                Err(error @ SecretError::Unreadable { kind: io::ErrorKind::NotFound, .. }) => {
+                    Looked::Gone(error.to_string())
+                }
+                Err(_unknown) => Looked::Unknown,
+            };
+            actor.cast(AdapterMessage::Looked(looked)).unwrap_or_default();
         });
     }
 
     /// Starts another child if the secrets have changed. The running one stays until the other is up.
-    fn looked(
-        &self,
-        myself: &ActorRef<AdapterMessage>,
-        given: Option<Given>,
-        state: &mut AdapterState,
-    ) {
+    fn looked(&self, myself: &ActorRef<AdapterMessage>, looked: Looked, state: &mut AdapterState) {
         state.looking = false;
+        let adapter = &self.port.contract.adapter;
+        let given = match looked {
+            Looked::Given(given) => given,
+            Looked::Unknown => return,
+            Looked::Gone(why) => {
+                // A file that is written once more may be missing for a moment.
+                if state.missed && !state.connecting && !self.context.node.is_stopping() {
+                    tracing::error!(%adapter, why, "a secret in its environment was withdrawn: it is ended");
+                    self.replace(Connection::Failed(AdapterError::Misconfigured(why)));
+                }
+                state.missed = !state.missed;
+                return;
+            }
+        };
         let is_waiting = state.not_before.is_some_and(|at| Instant::now() < at);
-        let is_same = given.is_none_or(|given| given == state.given);
-        if is_same || is_waiting || state.connecting || self.context.node.is_stopping() {
+        state.missed = false;
+        if given == state.given || is_waiting || state.connecting || self.context.node.is_stopping()
+        {
             return;
         }
-        tracing::info!(adapter = %self.port.contract.adapter, "a secret in its environment was rotated: another one is started");
+        tracing::info!(%adapter, "a secret in its environment was rotated: another one is started");
         self.begin(myself, state);
     }
 
@@ -188,6 +208,7 @@ impl AdapterActor {
                 state.failures = 0;
                 state.not_before = None;
                 state.given = given;
+                state.missed = false;
                 tracing::info!(%adapter, "connected");
                 self.replace(Connection::Up(Arc::from(connection)));
             }
@@ -220,14 +241,14 @@ impl AdapterActor {
     }
 }
 
-/// Digests of the secrets in the environment of a contract's child; `None` where one cannot be read.
-async fn given(credentials: &Credentials, contract: &Contract) -> Option<Given> {
+/// Digests of the secrets in the environment of a contract's child.
+async fn given(credentials: &Credentials, contract: &Contract) -> Result<Given, SecretError> {
     let mut given = Given::new();
     for name in in_environment(contract) {
-        let live = credentials.secrets.live_soon(name).await.ok()?;
+        let live = credentials.secrets.live_soon(name).await?;
         given.push(Digest::of(live.newest.value.expose_secret().as_bytes()));
     }
-    Some(given)
+    Ok(given)
 }
 
 /// The supervisor of one adapter.

@@ -48,6 +48,17 @@ const FAIR: Duration = Duration::from_secs(1);
 /// How long an adapter may take to list its tools when no call waits for the list.
 const COMPARED_IN: Duration = Duration::from_secs(10);
 
+/// What became of the secrets in the environment of a child.
+#[derive(Debug)]
+pub(crate) enum Looked {
+    /// Their digests.
+    Given(Given),
+    /// One of them was withdrawn: why it cannot be read.
+    Gone(String),
+    /// One of them cannot be read at present.
+    Unknown,
+}
+
 /// What an adapter's supervisor is told.
 #[derive(Debug)]
 pub(crate) enum AdapterMessage {
@@ -57,8 +68,8 @@ pub(crate) enum AdapterMessage {
     Connected(Result<Box<dyn Adapter>, AdapterError>, Given),
     /// Time to check whether the secrets in the environment have changed.
     Look,
-    /// Their digests; `None` where they cannot be read.
-    Looked(Option<Given>),
+    /// What was found.
+    Looked(Looked),
     /// Its contract is not active any more.
     Retire,
     /// Panic.
