@@ -53,7 +53,13 @@ pub trait Pages: fmt::Debug + Send + Sync {
 pub const SHARED: [&str; 2] = ["/", "/errors/{id}"];
 
 /// The routes whose requests wait for calls, for as long as they say.
-const WAIT: [&str; 3] = ["/v1/calls", "/v1/calls/{id}", "/v1/runs/{id}/batches"];
+const WAIT: [&str; 5] = [
+    "/v1/calls",
+    "/v1/calls/{id}",
+    "/v1/runs/{id}/batches",
+    "/v1/sessions/{id}/execute",
+    "/v1/sessions/{id}/simulate",
+];
 
 /// Makes the token of the development agent.
 pub(crate) type DevelopmentToken = Arc<dyn Fn() -> Option<String> + Send + Sync>;

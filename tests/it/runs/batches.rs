@@ -219,6 +219,19 @@ async fn a_write_of_a_repeated_batch_is_answered_from_the_ledger_though_its_tool
 }
 
 #[tokio::test]
+async fn a_call_that_its_iteration_refused_is_not_made_when_its_batch_is_sent_again() {
+    let setup = records(|_| {}).await;
+    let (_placet, agent) = running(&setup).await;
+    opened(&agent, "r1", json!({ "tool_choice": function("records__factorial") })).await;
+    let update = [call("a", "update_record", json!({ "record_id": "REC-1", "status": "open" }))];
+    assert_eq!(codes(&made(&agent, "r1", "b1", &update).await), ["VALIDATION_ERROR"]);
+    assert_eq!(codes(&made(&agent, "r1", "b2", &update).await), ["succeeded"]);
+    assert_eq!(codes(&made(&agent, "r1", "b1", &update).await), ["VALIDATION_ERROR"]);
+    let updates = record(&setup).into_iter().filter(|one| one["name"] == "update_record");
+    assert_eq!(updates.count(), 1);
+}
+
+#[tokio::test]
 async fn ts_07_ts_12_ts_13_what_tools_ask_for_is_gathered_and_the_history_can_be_asked() {
     let setup = records(|tools| {
         tools["factorial"]["evaluation_checks"] = json!(["arithmetic"]);

@@ -3,10 +3,13 @@
 //! Owns how they are sent and awaited. [`crate::runs`] decides which of them are made; each that is made is a call like any other.
 //! Invariant: a batch runs to its end in a task of its own, and is counted, whether or not its caller still waits.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use placet_adapter::adapter::Example;
@@ -103,6 +106,9 @@ impl Sending {
     }
 }
 
+/// How long a batch that is sent again waits for its first try.
+const REPEAT_WAIT: Duration = Duration::from_secs(30);
+
 impl Engine {
     /// Makes the calls of one turn of a run's model. They continue when the future is dropped.
     ///
@@ -120,7 +126,8 @@ impl Engine {
         let open = open_of(&self.context, &caller, run_id)?;
         let in_run = Arc::clone(&open);
         let asked = Asked::of(caller, batch, inbound, Making::Real);
-        self.alone(&open, |engine, gone| async move {
+        let id = asked.batch.batch_id.clone();
+        self.alone(&open, id, |engine, gone| async move {
             engine.take_turn(&in_run, Asked { gone, ..asked }).await
         })
         .await
@@ -133,12 +140,24 @@ impl Engine {
     >(
         &self,
         open: &Open,
+        id: Option<IdempotencyKey>,
         work: impl FnOnce(Self, CancellationToken) -> F,
     ) -> Result<T, Refusal> {
-        let turn = Arc::clone(&open.turn).try_lock_owned().map_err(|_busy| {
+        let busy = || {
             Refusal::new(ErrorCode::InProgress, "another batch of the run is under way")
                 .with_retry_after_ms(1_000)
-        })?;
+        };
+        let is_same = id.is_some() && *open.doing.lock() == id;
+        let turn = match Arc::clone(&open.turn).try_lock_owned() {
+            Ok(turn) => turn,
+            // A batch that is sent again waits for its end, as a call does.
+            Err(_busy) if is_same => {
+                let waited = timeout(REPEAT_WAIT, Arc::clone(&open.turn).lock_owned()).await;
+                waited.map_err(|_elapsed| busy())?
+            }
+            Err(_busy) => return Err(busy()),
+        };
+        *open.doing.lock() = id;
         let (answer, answered) = oneshot::channel();
         let gone = CancellationToken::new();
         let _waits = gone.clone().drop_guard();
@@ -174,6 +193,9 @@ impl Engine {
             let run = open.state.lock();
             let begun = run.begin(&asked.batch, &tools)?;
             let mut places = batch::plan(&asked.batch.calls, &tools, &begun.turn)?;
+            if let Some(only) = &begun.only {
+                batch::narrow(&mut places, only);
+            }
             if asked.making == Making::Simulated {
                 self.refuse_effects(&mut places, &begun.turn.offered);
             }

@@ -3,9 +3,8 @@
 //! Owns the order of a session's calls: one after the other, so that each sees the results of those before it. Every call belongs to a run
 //! and goes through the five stages. Invariant: a simulation happens in a copy of the session, whose calls it leaves as they were.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
 use placet_identity::VerifiedCaller;
 use placet_ledger::refusal::internal;
 use placet_types::{
@@ -14,6 +13,7 @@ use placet_types::{
     ids::{IdempotencyKey, RunId},
     run_context::RunRequest,
 };
+use tokio::time::Instant;
 
 use super::{
     Engine,
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     registry::Owner,
+    result::in_ms,
     runs::{
         batch::{arguments, check},
         batch_views::{Batch, BatchCall, BatchView, CallResult, Reference},
@@ -126,12 +127,13 @@ impl Engine {
         let open = open_of(&self.context, &asked.caller, session_id)?;
         session_of(open.state.lock().session.as_mut())?;
         let (session_id, original) = (session_id.clone(), Arc::clone(&open));
-        self.alone(&open, |engine, gone| async move {
+        let id = asked.batch.batch_id.clone();
+        self.alone(&open, id, |engine, gone| async move {
             let session = match asked.making {
                 Making::Real => original,
                 Making::Simulated => {
-                    let state = Mutex::new(original.state.lock().clone());
-                    Arc::new(Open { state, turn: Arc::default() })
+                    let run = original.state.lock().clone();
+                    Arc::new(Open { closed: original.closed.clone(), ..Open::new(run) })
                 }
             };
             let (results, references) = engine.in_order(&session, Asked { gone, ..asked }).await?;
@@ -150,8 +152,9 @@ impl Engine {
         check_id(asked.batch.batch_id.as_ref())?;
         self.check_control(open, &asked)?;
         let (mut results, mut references): (Vec<CallResult>, Vec<Reference>) = Default::default();
+        let until = Instant::now() + Duration::from_millis(asked.batch.wait_ms.unwrap_or(0));
         for (number, call) in (0_usize..).zip(&asked.batch.calls) {
-            match self.next(open, &asked, number, call).await {
+            match self.next(open, &asked, Numbered { number, call }, until).await {
                 Ok(Next { result, named }) => {
                     results.push(result);
                     references.extend(named);
@@ -173,10 +176,15 @@ impl Engine {
         &self,
         open: &Open,
         asked: &Asked,
-        number: usize,
-        call: &BatchCall,
+        call: Numbered<'_>,
+        until: Instant,
     ) -> Result<Next, Refusal> {
+        if open.closed.is_cancelled() {
+            let message = "the session was ended; this call was not made";
+            return Err(Refusal::new(ErrorCode::RunNotFound, message));
+        }
         let Asked { caller, batch, inbound, making, gone, .. } = asked;
+        let Numbered { number, call } = call;
         let key = batch.batch_id.as_ref().map(|id| format!("{id}/{number}"));
         let args = arguments(call).unwrap_or_default();
         let (call, examples) = {
@@ -192,7 +200,7 @@ impl Engine {
         let one = Batch {
             batch_id: key.as_ref().map(IdempotencyKey::new).transpose().map_err(internal)?,
             calls: vec![call],
-            wait_ms: batch.wait_ms,
+            wait_ms: Some(in_ms(until.saturating_duration_since(Instant::now()))),
             taint: batch.taint.clone(),
         };
         let asked = Asked {
@@ -233,6 +241,12 @@ impl Engine {
             )),
         }
     }
+}
+
+/// A call, and its place in the request.
+struct Numbered<'a> {
+    number: usize,
+    call: &'a BatchCall,
 }
 
 /// The result of a call, and the sources that it names.

@@ -3,9 +3,9 @@
 //! Owns the rules of a batch (TS-05, TS-06): pure, over the tools of the iteration. Invariant: of equal calls one is made, and if a batch
 //! has a tool that takes control and any other call, none is made.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use placet_types::{
     digest::{Digest, DigestBuilder},
@@ -32,6 +32,20 @@ pub(crate) struct Turn {
     pub(crate) offered: Tools,
     pub(crate) choice: Choice,
     pub(crate) calls_max: usize,
+}
+
+impl Turn {
+    /// Whether both are the same, with the same contracts.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let mut tools = self.offered.iter().zip(&other.offered);
+        (&self.choice, self.calls_max, self.offered.len())
+            == (&other.choice, other.calls_max, other.offered.len())
+            && tools.all(|((id, tool), (other_id, other))| {
+                id == other_id
+                    && tool.is_aliased == other.is_aliased
+                    && Arc::ptr_eq(&tool.capability, &other.capability)
+            })
+    }
 }
 
 /// One call of a batch, and what becomes of it.
@@ -165,10 +179,9 @@ fn not_offered(
             ErrorCode::ValidationError,
             format!("not executed: in this iteration only `{}` may be called", only.tool_name()),
         )),
-        (_, None) if names::named(usable, written).is_some() => Some(refusal(
-            ErrorCode::ToolNotFound,
-            "there is no such tool in this iteration of the run".to_owned(),
-        )),
+        (_, None) if names::named(usable, written).is_some() => {
+            Some(refusal(ErrorCode::ToolNotFound, NOT_OFFERED.to_owned()))
+        }
         _ => None,
     }
 }
@@ -191,10 +204,17 @@ pub(crate) fn arguments(call: &BatchCall) -> Result<Map<String, Value>, String> 
 fn digest_of(tool: &str, args: &Map<String, Value>, call: Option<&BatchCall>) -> Digest {
     let text = call.and_then(|call| call.function.as_ref()).filter(|_| args.is_empty());
     let text = text.map(|function| function.arguments.trim()).filter(|text| *text != "{}");
+    // With another key, mode or evidence it is another call.
+    let asked = call.map(|call| {
+        let BatchCall { idempotency_key, approval_mode_requested, evidence_refs, .. } = call;
+        json!([idempotency_key, approval_mode_requested, evidence_refs])
+    });
+    let asked = asked.unwrap_or_default();
     DigestBuilder::new("placet.batch_call.v1")
         .field("tool", tool)
         .field("args", canonical_digest(&Value::Object(args.clone())).as_bytes())
         .optional("text", text.filter(|text| !text.is_empty()).map(str::as_bytes))
+        .field("asked", canonical_digest(&asked).as_bytes())
         .finish()
 }
 
@@ -231,6 +251,18 @@ fn refuse_all(places: &mut [Place], names: &[String]) {
         place.step = refusal(ErrorCode::ControlConflict, message);
     }
 }
+
+/// Refuses what would be made with other tools than these.
+pub(crate) fn narrow(places: &mut [Place], only: &Tools) {
+    let is_other =
+        |place: &Place| place.capability.as_ref().is_some_and(|id| !only.contains_key(id));
+    for place in places.iter_mut().filter(|place| place.step == Step::Make && is_other(place)) {
+        place.step = refusal(ErrorCode::ToolNotFound, NOT_OFFERED.to_owned());
+    }
+}
+
+/// Why a call of a tool that the run does not offer is refused.
+const NOT_OFFERED: &str = "there is no such tool in this iteration of the run";
 
 fn refusal(code: ErrorCode, message: String) -> Step {
     Step::Refuse(Box::new(Refusal::new(code, message)))

@@ -7,10 +7,11 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use placet_types::{
     error::{ErrorCode, Refusal},
-    ids::RunId,
+    ids::{IdempotencyKey, RunId},
 };
 
 use super::state::Run;
@@ -30,6 +31,21 @@ pub(crate) struct Open {
     pub(crate) state: Mutex<Run>,
     /// Held by the batch in flight.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
+    /// The id of that batch, or of the last one.
+    pub(crate) doing: Mutex<Option<IdempotencyKey>>,
+    /// Cancelled when the run is closed.
+    pub(crate) closed: CancellationToken,
+}
+
+impl Open {
+    pub(crate) fn new(run: Run) -> Self {
+        Self {
+            state: Mutex::new(run),
+            turn: Arc::default(),
+            doing: Mutex::default(),
+            closed: CancellationToken::new(),
+        }
+    }
 }
 
 /// An open run with its owner.
@@ -84,14 +100,16 @@ impl Runs {
             return Err(Refusal::new(ErrorCode::Overloaded, "too many runs are open on this node")
                 .with_retry_after_ms(60_000));
         }
-        let run = Arc::new(Open { state: Mutex::new(run), turn: Arc::default() });
+        let run = Arc::new(Open::new(run));
         runs.insert(key, Kept { run, used: now });
         Ok(())
     }
 
     /// Closes a run of the caller, where it is open.
     pub(crate) fn close(&self, owner: Owner, run_id: &RunId) {
-        self.0.lock().remove(&(owner, run_id.clone()));
+        if let Some(kept) = self.0.lock().remove(&(owner, run_id.clone())) {
+            kept.run.closed.cancel();
+        }
     }
 
     /// Checks that no run with this id is open.
@@ -214,8 +232,7 @@ mod tests {
     #[test]
     fn one_tenant_leaves_runs_for_others() {
         let runs = Runs::default();
-        let state = Mutex::new(run("r"));
-        let open = Arc::new(Open { state, turn: Arc::default() });
+        let open = Arc::new(Open::new(run("r")));
         for number in 0..RUNS_PER_TENANT_MAX {
             let kept = Kept { run: Arc::clone(&open), used: Instant::now() };
             runs.0.lock().insert((owner("ana"), id(&format!("r{number}"))), kept);

@@ -3,7 +3,7 @@
 //! Owns what is kept of its batches, and what their results change about it (TS-07, TS-12). Invariant: a batch that is sent again does not
 //! count as another turn, and is told apart from a different one with the same id.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -31,20 +31,22 @@ const BATCHES_MAX: usize = 100;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
     over: VecDeque<Over>,
-    /// What the last batch was checked against, in case it is sent again.
-    last: Option<Turn>,
 }
 
 #[derive(Debug, Clone)]
 struct Over {
     digest: Digest,
     record: BatchRecord,
+    /// What it was checked against, in case it is sent again.
+    turn: Arc<Turn>,
 }
 
 /// A batch that begins.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    pub(crate) turn: Turn,
+    pub(crate) turn: Arc<Turn>,
+    /// Of what that iteration allows, only these tools are called, if it is over.
+    pub(crate) only: Option<Tools>,
     pub(crate) iteration: u32,
     /// Whether it was sent before.
     pub(crate) repeated: bool,
@@ -83,16 +85,20 @@ impl Run {
             Turn { offered, choice, calls_max }
         };
         let Some(known) = self.turns.known(batch.batch_id.as_ref()) else {
-            return Ok(Begun { turn: next(), iteration: self.iteration, repeated: false });
+            let next = next();
+            let last = self.turns.over.back().map(|last| Arc::clone(&last.turn));
+            let turn = last.filter(|last| last.is_like(&next)).unwrap_or_else(|| Arc::new(next));
+            return Ok(Begun { turn, only: None, iteration: self.iteration, repeated: false });
         };
         if known.digest != digest_of(batch) {
             let message = "a batch of this id had other calls; send these under another id";
             return Err(Refusal::new(ErrorCode::IdempotencyConflict, message));
         }
-        let is_last =
-            self.turns.over.back().is_some_and(|last| last.record.batch_id == batch.batch_id);
-        let turn = self.turns.last.clone().filter(|_| is_last).unwrap_or_else(next);
-        Ok(Begun { turn, iteration: known.record.iteration, repeated: true })
+        let last = self.turns.over.back();
+        let is_last = last.is_some_and(|last| last.record.batch_id == batch.batch_id);
+        let (turn, iteration) = (Arc::clone(&known.turn), known.record.iteration);
+        let only = (!is_last).then(|| next().offered);
+        Ok(Begun { turn, only, iteration, repeated: true })
     }
 
     /// Takes in the results of a batch and notes on them what they change, but not what they already changed before.
@@ -105,6 +111,8 @@ impl Run {
         usable: &Tools,
         debug: BatchDebug,
     ) {
+        // Also if no call of the batch got as far as the ledger.
+        self.request.taint.extend(batch.taint.iter().copied());
         let before =
             self.turns.known(batch.batch_id.as_ref()).map(|over| over.record.calls.clone());
         for (number, (place, result)) in (0_usize..).zip(places.iter().zip(results.iter_mut())) {
@@ -143,8 +151,7 @@ impl Run {
             return;
         }
         self.iteration = self.iteration.saturating_add(1);
-        self.turns.last = Some(begun.turn);
-        self.turns.over.push_back(Over { digest, record });
+        self.turns.over.push_back(Over { digest, record, turn: begun.turn });
         while self.turns.over.len() > BATCHES_MAX {
             self.turns.over.pop_front();
         }

@@ -86,10 +86,7 @@ pub(crate) fn identity_of(
     caller: &VerifiedCaller,
 ) -> Result<Identity, Refusal> {
     if caller.expires_at() <= credentials.clock.now() {
-        return Err(Refusal::new(
-            ErrorCode::CredentialExpired,
-            "the token expired while the call waited to be taken up",
-        ));
+        return Err(Refusal::new(ErrorCode::CredentialExpired, "the token has expired"));
     }
     if credentials.broker.is_caller_revoked(caller) {
         return Err(refusals::revoked());

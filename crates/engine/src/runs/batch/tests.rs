@@ -70,6 +70,24 @@ fn both_shapes_of_a_call_are_equal_however_their_arguments_are_written() {
 }
 
 #[test]
+fn calls_with_other_keys_or_modes_are_other_calls() {
+    let with = |id, key: &str, value: &str| {
+        let mut call = serde_json::to_value(call(id, "t__a", &json!({}))).unwrap();
+        call[key] = json!(value);
+        serde_json::from_value(call).unwrap()
+    };
+    let places = planned(&[
+        call(0, "t__a", &json!({})),
+        with(1, "idempotency_key", "k1"),
+        with(2, "idempotency_key", "k2"),
+        with(3, "approval_mode_requested", "read_only"),
+        with(4, "idempotency_key", "k2"),
+    ]);
+    let steps: Vec<Step> = places.into_iter().map(|place| place.step).collect();
+    assert_eq!(steps, [Step::Make, Step::Make, Step::Make, Step::Make, Step::CopyOf(2)]);
+}
+
+#[test]
 fn what_is_wrong_with_one_call_is_that_calls_error() {
     let places = planned(&[
         function(0, "t__a", "{not json"),
@@ -105,6 +123,22 @@ fn a_tool_that_takes_control_is_alone_or_nothing_is_made() {
     };
     assert!(said(&places[1]).contains("Call the other tools first, then `t__deep` alone"));
     assert!(said(&places[0]).contains("`t__deep` must be called alone"));
+}
+
+#[test]
+fn what_is_not_offered_any_more_is_not_made_and_what_was_refused_stays_so() {
+    let calls = [call(0, "t__a", &json!({})), call(1, "t__deep", &json!({ "q": "x" }))];
+    let mut places = planned(&calls);
+    // Without the tool that takes control, the other call is no more allowed than before.
+    let (_, mut offered) = tools();
+    offered.retain(|id, _| id.to_string() != "t/deep");
+    narrow(&mut places, &offered);
+    for place in &places {
+        assert_eq!(code(place), Some(ErrorCode::ControlConflict));
+    }
+    let mut places = planned(&calls[..1]);
+    narrow(&mut places, &Tools::new());
+    assert_eq!(code(&places[0]), Some(ErrorCode::ToolNotFound));
 }
 
 #[test]
