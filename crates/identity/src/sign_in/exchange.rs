@@ -34,6 +34,10 @@ impl Provider {
         }
         if response.status() != StatusCode::OK {
             let status = response.status();
+            // It was used already, or is too old.
+            if status == StatusCode::BAD_REQUEST && is_error(&response, "invalid_grant") {
+                return Err(SignInError::Refused("the provider does not accept its code"));
+            }
             return Err(self.unavailable(format!("it answers the code with {status}")));
         }
         let problem = || self.unavailable("its answer to the code is not the JSON that it must be");
@@ -114,8 +118,12 @@ fn parsed(response: &Response<Bytes>) -> Option<Value> {
 
 /// Whether the provider does not accept the client's authentication (RFC 6749, section 5.2).
 fn is_client_refused(response: &Response<Bytes>) -> bool {
-    let says_so =
-        |answer: Value| answer.get("error").is_some_and(|error| error == "invalid_client");
     response.status() == StatusCode::UNAUTHORIZED
-        || (response.status() == StatusCode::BAD_REQUEST && parsed(response).is_some_and(says_so))
+        || (response.status() == StatusCode::BAD_REQUEST && is_error(response, "invalid_client"))
+}
+
+/// Whether this is the error that an answer names (RFC 6749, section 5.2).
+fn is_error(response: &Response<Bytes>, code: &str) -> bool {
+    parsed(response)
+        .is_some_and(|answer: Value| answer.get("error").is_some_and(|error| error == code))
 }
