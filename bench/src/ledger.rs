@@ -118,7 +118,7 @@ async fn fill(folder: &Path, count: u64) -> Result<Size> {
         let (reading, writing) = io::pipe()?;
         let exporting = std::thread::spawn(move || export(writing, count));
         let input = BufReader::with_capacity(PIPE_BYTES, reading);
-        let imported = import(&EmbeddedConfig::new(folder), input)?;
+        let imported = import(&EmbeddedConfig::new(folder), None, input)?;
         exporting.join().map_err(|_panic| anyhow!("the export panicked"))??;
         ensure!(imported.records == count, "{} records imported", imported.records);
         Ok(Size::default())

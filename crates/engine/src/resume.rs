@@ -77,8 +77,8 @@ pub(crate) async fn resume(
     }
 }
 
-/// Lets a call wait until its caller comes back; then it is taken up with the caller's new token. A caller who came back in the meantime
-/// was heard before this is.
+/// Lets a call wait until its caller comes back; then it is taken up with the caller's new token. The message of a caller who is back already
+/// was handled before this one, so the call is tried again.
 pub(crate) fn await_caller(context: &Context, approval_id: &ApprovalId, record_id: RecordId) {
     context.routes.approval_over(approval_id);
     if context.tokens.renewed(record_id).is_some() {

@@ -127,7 +127,7 @@ pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome 
             let store = embedded_config(config, &config.data);
             let deployment = config.ledger.deployment.clone();
             let work = tokio::task::spawn_blocking(move || {
-                embedded::import_as(&store, Some(&deployment), input)
+                embedded::import(&store, Some(&deployment), input)
             });
             done(work.await.attempted("the import broke off")?)?
         }

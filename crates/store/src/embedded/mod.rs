@@ -69,7 +69,7 @@ pub use kept::imported_logs;
 pub use log::LOG;
 pub use open::{OpenError, RecoveryReport, StateFate};
 pub use stats::stats;
-pub use transfer::{export, import, import_as};
+pub use transfer::{export, import};
 
 use tokio::sync::oneshot;
 

@@ -149,24 +149,13 @@ fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TreeFault> {
     })
 }
 
-/// As [`import_as`], for a ledger that is not signed.
-///
-/// # Errors
-/// As [`import_as`].
-pub fn import(
-    config: &EmbeddedConfig,
-    input: impl BufRead,
-) -> Result<TransferSummary, TransferError> {
-    import_as(config, None, input)
-}
-
 /// Makes a ledger of an export, in a folder that does not exist yet or is empty. Until all of it is read, verified and durable it is in a
 /// folder next to it. Its own log will be signed under the name `deployment`.
 ///
 /// # Errors
 /// [`TransferError`]: the export is not whole, does not agree with itself, holds another log that was signed under the same name, or
 /// cannot be written. Nothing is in place then.
-pub fn import_as(
+pub fn import(
     config: &EmbeddedConfig,
     deployment: Option<&NoteName>,
     input: impl BufRead,

@@ -58,7 +58,7 @@ fn export_it(folder: &Path) -> Result<(), String> {
 fn import_it(root: &Path, account: &mut Account) -> Result<(), String> {
     let input = File::open(root.join(EXPORT)).map_err(|error| error.to_string())?;
     let to = EmbeddedConfig { segment_bytes: 8 << 10, ..EmbeddedConfig::new(root.join(IMPORTED)) };
-    match import(&to, BufReader::new(input)) {
+    match import(&to, None, BufReader::new(input)) {
         Ok(_) => account.say(&format!("made {IMPORTED}")),
         Err(error) => account.say(&format!("failed {error}")),
     }

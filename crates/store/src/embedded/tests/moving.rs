@@ -63,9 +63,9 @@ async fn an_export_becomes_the_same_ledger_and_the_same_export() {
         segment_bytes: 32 << 10,
         ..on(&other.path().join("ledger"), &FaultyDisk::default())
     };
-    let read = import(&target, first.as_slice()).unwrap();
+    let read = import(&target, None, first.as_slice()).unwrap();
     assert_eq!(read, written);
-    assert!(import(&target, first.as_slice()).is_err(), "a ledger is never written over");
+    assert!(import(&target, None, first.as_slice()).is_err(), "a ledger is never written over");
     let (store, _) = open(&target);
     check(&store, &records).await;
     assert_eq!(store.content(&tenant("acme"), Digest::of(b"one")).await.unwrap(), b"one");
@@ -92,18 +92,18 @@ async fn an_export_that_was_changed_or_cut_becomes_nothing() {
         kept.flat_map(|(_, line)| line.to_vec()).collect()
     };
     for at in [0, 1, lines.len() / 2, lines.len() - 2, lines.len() - 1] {
-        assert!(import(&target, without(at).as_slice()).is_err(), "line {at}");
+        assert!(import(&target, None, without(at).as_slice()).is_err(), "line {at}");
     }
     for at in (0..whole.len()).step_by(whole.len() / 25) {
         let mut bytes = whole.clone();
         bytes[at] = if bytes[at] == b'7' { b'8' } else { b'7' };
-        assert!(import(&target, bytes.as_slice()).is_err(), "byte {at}");
+        assert!(import(&target, None, bytes.as_slice()).is_err(), "byte {at}");
     }
     let mut longer = whole.clone();
     longer.extend_from_slice(lines[1]);
-    assert!(import(&target, longer.as_slice()).is_err());
+    assert!(import(&target, None, longer.as_slice()).is_err());
     assert!(!target.directory.try_exists().unwrap());
-    import(&target, whole.as_slice()).unwrap();
+    import(&target, None, whole.as_slice()).unwrap();
 }
 
 /// What a kill leaves of an import is beside the place where the ledger was to be, and nothing is in that place.
@@ -117,7 +117,7 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     // It ends in the middle, like one that is killed there.
     let half = &whole[..whole.len() / 2];
-    import(&target, half).unwrap_err();
+    import(&target, None, half).unwrap_err();
     let beside = other.path().join("ledger.importing");
     assert!(beside.join("journal").is_dir());
     for empty in [false, true] {
@@ -133,10 +133,10 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
     }
     // One that is under way is left alone.
     let lock = crate::journal::lock::Lock::take(&beside.join("journal")).unwrap();
-    let refused = import(&target, whole.as_slice()).unwrap_err().to_string();
+    let refused = import(&target, None, whole.as_slice()).unwrap_err().to_string();
     assert!(refused.contains("in use"), "{refused}");
     drop(lock);
-    import(&target, whole.as_slice()).unwrap();
+    import(&target, None, whole.as_slice()).unwrap();
     assert!(!beside.try_exists().unwrap());
     // What lies beside a ledger says nothing about it.
     fs::create_dir(&beside).unwrap();
@@ -173,7 +173,7 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
     .unwrap();
     let (foreign, _) = writer.unwrap().finish().unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
-    import(&target, foreign.as_slice()).unwrap();
+    import(&target, None, foreign.as_slice()).unwrap();
     read_audit(&target.directory, &mut |frame, _| {
         assert!(frame.at_ms >= NOW_MS, "entry {} is of {}", frame.seq, frame.at_ms);
     });
@@ -224,7 +224,7 @@ async fn logs_of_earlier_stores_are_in_exports_and_backups() {
     let mut whole = Vec::new();
     export(&config, None, &mut whole).unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
-    import(&target, whole.as_slice()).unwrap();
+    import(&target, None, whole.as_slice()).unwrap();
     for name in ["epoch-2", "journal-imported"] {
         let again = fs::read_to_string(target.directory.join(format!("imported/{name}.jsonl")));
         assert_eq!(again.unwrap(), kept);

@@ -59,7 +59,7 @@ async fn what_retention_deleted_before_a_ledger_was_moved_is_not_missed_after_it
     export_as(&database.config("export"), None, &mut lines).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let config = EmbeddedConfig::new(folder.path().join("moved"));
-    embedded::import(&config, lines.as_slice()).unwrap();
+    embedded::import(&config, None, lines.as_slice()).unwrap();
     let report = embedded::verify(&config).unwrap();
     assert!(report.is_sound(), "{report:?}");
     let mut again = Vec::new();

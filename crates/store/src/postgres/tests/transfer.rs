@@ -161,12 +161,12 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     export_as(&database.config("export"), Some(bank.clone()), &mut lines).await.unwrap();
     let back = EmbeddedConfig::new(folder.path().join("second"));
     // A second log under the name that the first one was signed with would look like a fork of it.
-    let refused = embedded::import_as(&back, Some(&bank), lines.as_slice()).unwrap_err();
+    let refused = embedded::import(&back, Some(&bank), lines.as_slice()).unwrap_err();
     assert!(
         matches!(&refused, TransferError::SameName(name) if name == "bank/journal"),
         "{refused}"
     );
-    embedded::import_as(&back, Some(&bank_2), lines.as_slice()).unwrap();
+    embedded::import(&back, Some(&bank_2), lines.as_slice()).unwrap();
     let (second, _) = EmbeddedStore::open(back, clock).unwrap();
     same(&*shared, &*second).await;
     let left = second.effects(&orphans()).await.unwrap();
