@@ -6,8 +6,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::{history::Event, listed::listed, witness::log::Line};
 
 mod approvals;
@@ -22,13 +20,12 @@ mod moves;
 mod order;
 mod phantom;
 mod replies;
-pub mod secrets;
+pub(crate) mod secrets;
 mod stops;
 mod story;
 mod world;
 
 use causes::Causes;
-pub use story::KeyId;
 pub(crate) use story::{End, Op, Story};
 pub(crate) use world::World;
 
@@ -56,16 +53,14 @@ listed! {
 }
 
 /// A broken promise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
-    /// Which promise.
-    pub invariant: Invariant,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) invariant: Invariant,
     /// The key, record, token, tenant or node it is about.
-    pub subject: String,
-    /// Why this is a violation.
-    pub why: String,
+    pub(crate) subject: String,
+    pub(crate) why: String,
     /// What happened, in order.
-    pub events: Vec<String>,
+    pub(crate) events: Vec<String>,
 }
 
 impl fmt::Display for Violation {
@@ -76,36 +71,20 @@ impl fmt::Display for Violation {
 }
 
 /// What could not be checked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unchecked {
-    /// Which promise.
-    pub invariant: Invariant,
-    /// What is missing.
-    pub missing: String,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unchecked {
+    pub(crate) invariant: Invariant,
+    pub(crate) missing: String,
 }
 
 /// The outcome.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
     /// Broken promises, by invariant.
-    pub violations: Vec<Violation>,
-    /// What could not be checked.
-    pub unchecked: Vec<Unchecked>,
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) unchecked: Vec<Unchecked>,
 }
 
-impl Verdict {
-    /// Whether every promise was checked and kept.
-    pub fn is_clean(&self) -> bool {
-        self.violations.is_empty() && self.unchecked.is_empty()
-    }
-
-    /// The broken promises of one kind.
-    pub fn of(&self, invariant: Invariant) -> impl Iterator<Item = &Violation> {
-        self.violations.iter().filter(move |violation| violation.invariant == invariant)
-    }
-}
-
-/// Collects the findings of the checks.
 #[derive(Debug, Default)]
 struct Findings(Verdict);
 
@@ -140,8 +119,7 @@ fn shortened(mut events: Vec<String>) -> Vec<String> {
     events
 }
 
-/// Checks a run.
-pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
+pub(crate) fn check(events: &[Event], witness: &[Line]) -> Verdict {
     let world = World::of(events, witness);
     let causes = Causes::of(&world);
     let mut findings = Findings::default();

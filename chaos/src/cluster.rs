@@ -18,7 +18,6 @@ use std::{
 use parking_lot::Mutex;
 
 use anyhow::{Result, bail};
-use placet_chaos::history::{file::Recorder, node::NodeChange};
 use placet_testkit::{machine::Machine, port::free_port, postgres::Postgres};
 use rustix::process::Signal;
 use tokio::{
@@ -28,11 +27,13 @@ use tokio::{
 use url::Url;
 
 use crate::{
+    history::{fault::FaultKind, file::Recorder, node::NodeChange},
     http::Api,
     node::{Node, Started},
     people::People,
     scene::Scene,
-    setup::{ADAPTER, Setup},
+    schedule::{Schedule, Store},
+    setup::{Setup, Workshop},
     world::World,
 };
 
@@ -41,18 +42,14 @@ pub(crate) const READY: Duration = Duration::from_secs(60);
 /// How often in a row a start may fail before that is a finding.
 const STARTS_MAX: u32 = 8;
 
-/// A deployment of our own.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     /// What the load and the injectors use it through.
     pub(crate) scene: Arc<Scene>,
-    /// The nodes.
     pub(crate) nodes: Vec<Arc<Node>>,
     /// Their database, where they share one.
     pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
-    /// What this machine has.
     pub(crate) machine: Machine,
-    /// The folder of everything.
     pub(crate) folder: PathBuf,
     admin: Api,
     stopping: AtomicBool,
@@ -61,65 +58,50 @@ pub(crate) struct Cluster {
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What a deployment is made from.
-#[derive(Debug)]
-pub(crate) struct Plan<'a> {
-    /// The folder for everything.
-    pub(crate) folder: &'a Path,
-    /// The program.
-    pub(crate) placet: &'a Path,
-    /// What this machine has.
-    pub(crate) machine: &'a Machine,
-    /// How many nodes.
-    pub(crate) nodes: usize,
-    /// The witness.
-    pub(crate) world: World,
-    /// The database.
-    pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
-    /// The nodes' files.
-    pub(crate) setup: Setup,
-    /// The history.
-    pub(crate) recorder: Recorder,
-    /// Variables for the nodes.
-    pub(crate) env: Vec<(String, String)>,
-    /// Whether the nodes' clocks will be moved.
-    pub(crate) clock: bool,
-}
-
-/// How long a client waits for an answer.
 pub(crate) const CLIENT_WAITS: Duration = Duration::from_secs(20);
 
 impl Cluster {
-    /// Writes the files and starts every node.
-    pub(crate) async fn start(plan: Plan<'_>) -> Result<Arc<Self>> {
-        let keys = plan.folder.join("keys");
+    /// Writes the files below `folder` and starts every node of the schedule; `ledger` is the shared one.
+    pub(crate) async fn start(
+        shop: &Workshop,
+        schedule: &Schedule,
+        folder: &Path,
+        world: World,
+        ledger: Option<String>,
+        recorder: Recorder,
+    ) -> Result<Arc<Self>> {
+        let keys = folder.join("keys");
         std::fs::create_dir_all(&keys)?;
         let people = People::mint(&keys)?;
+        let setup = Setup {
+            witness: world.url.clone(),
+            ledger,
+            short_retention: schedule.short_retention,
+            policies: shop.policies.clone(),
+        };
+        let moves_clocks = schedule.steps.iter().any(|step| step.act.fault() == FaultKind::F10);
         let mut nodes = Vec::new();
-        for number in 0..plan.nodes {
-            let folder = plan.folder.join(format!("node-{number}"));
-            plan.setup.write(number, &folder, &keys.join("dev-key.jwk"))?;
+        for number in 0..schedule.nodes {
+            let folder = folder.join(format!("node-{number}"));
+            setup.write(number, &folder, &keys.join("dev-key.jwk"))?;
             let (listen, admin) = (loopback(free_port()?), loopback(free_port()?));
-            let node = Node::new(number, folder, listen, admin, plan.placet, plan.machine);
-            node.launched_with(|launch| {
-                launch
-                    .env
-                    .extend(plan.env.iter().map(|(name, value)| (name.clone(), value.into())));
-            });
-            if let (true, Some(library)) = (plan.clock, &plan.machine.faketime) {
+            let node = Node::new(number, folder, listen, admin, &shop.placet, &shop.machine);
+            let variables = shop.env.iter().map(|(name, value)| (name.clone(), value.into()));
+            node.launched_with(|launch| launch.env.extend(variables));
+            if let (true, Some(library)) = (moves_clocks, &shop.machine.faketime) {
                 move_clock(&node, library)?;
             }
             nodes.push(Arc::new(node));
         }
         let api = Api::new(urls(&nodes, |node| node.listen)?, CLIENT_WAITS)?;
         let admin = Api::new(urls(&nodes, |node| node.admin)?, Duration::from_secs(5))?;
-        let scene = Scene::new(api, people, plan.world, plan.recorder, ADAPTER.to_owned());
+        let scene = Scene::new(api, people, world, recorder);
         let cluster = Arc::new(Self {
             scene: Arc::new(scene),
             nodes,
-            postgres: plan.postgres,
-            machine: plan.machine.clone(),
-            folder: plan.folder.to_owned(),
+            postgres: shop.postgres.clone().filter(|_| schedule.store == Store::Postgres),
+            machine: shop.machine.clone(),
+            folder: folder.to_owned(),
             admin,
             stopping: AtomicBool::new(false),
             excused: Mutex::default(),
@@ -166,6 +148,15 @@ impl Cluster {
         self.scene.note(node.number, NodeChange::Exited { code: status.code(), why });
     }
 
+    /// Kills a node and notes how it ended; false when it was not running.
+    pub(crate) async fn kill(&self, node: &Node) -> bool {
+        let status = node.kill().await;
+        if let Some(status) = status {
+            self.note_end(node, status);
+        }
+        status.is_some()
+    }
+
     /// Starts a node until it is up and ready. The caller holds its gate, or nobody else can.
     pub(crate) async fn bring_up(&self, node: &Node) -> Result<()> {
         for attempt in 1..=STARTS_MAX {
@@ -204,7 +195,7 @@ impl Cluster {
             if self.admin.is_well(node.number, "/readyz", Duration::from_secs(2)).await {
                 return true;
             }
-            if node.pid().is_none_or(|pid| !is_alive(pid)) {
+            if node.state().is_none() {
                 return false;
             }
             sleep(Duration::from_millis(20)).await;
@@ -227,7 +218,6 @@ impl Cluster {
         }
     }
 
-    /// Waits until every node takes calls again.
     pub(crate) async fn wait_all_ready(&self) -> Result<()> {
         let until = Instant::now() + READY;
         for node in &self.nodes {
@@ -250,7 +240,6 @@ impl Cluster {
         }
     }
 
-    /// Ends everything.
     pub(crate) async fn stop(&self) {
         self.release();
         for node in &self.nodes {
@@ -281,11 +270,4 @@ fn urls(nodes: &[Arc<Node>], of: fn(&Node) -> SocketAddr) -> Result<Vec<Url>> {
 
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
-}
-
-/// Whether a process is there and no zombie.
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
-    state.is_some_and(|state| !matches!(state, "Z" | "X"))
 }

@@ -6,20 +6,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result};
-use placet_chaos::{
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
     checker::secrets,
+    cluster::Cluster,
     history::{
         What,
         journal::JournalEntry,
         node::NodeChange,
         probe::{ApprovalRow, Probe},
     },
-};
-use rustix::process::Signal;
-use serde_json::Value;
-
-use crate::{
-    cluster::Cluster,
     load::finale,
     node::Node,
     people::{APPROVERS, TENANTS},
@@ -117,7 +115,7 @@ async fn approvals(cluster: &Cluster, tenant: &str, node: usize) -> Option<Vec<A
     let [approver, ..] = APPROVERS;
     let bearer = cluster.scene.people.bearer(tenant, approver).ok()?;
     let path = "/v1/approvals?limit=200";
-    cluster.scene.api.list(node, path, bearer, "approvals", ApprovalRow::read).await
+    cluster.scene.api.list(node, path, bearer, "approvals").await
 }
 
 /// The peak memory of a node, against the most that it may ever need.
@@ -134,7 +132,6 @@ pub(crate) fn memory(scene: &Scene, node: &Node) {
     }
 }
 
-/// The exported log, or logs.
 async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
     let (code, said) = node.run(&["ledger", "export", "-"], TOOL).await?;
     if code != Some(0) {

@@ -8,11 +8,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header, request::Builder};
-use placet_chaos::history::request::Loss;
 use placet_egress::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 use url::Url;
+
+use crate::history::request::Loss;
 
 const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
 
@@ -34,7 +36,6 @@ pub(crate) struct Bearer {
 }
 
 impl Bearer {
-    /// The bearer of this token.
     pub(crate) fn new(token: &str) -> Result<Self> {
         let mut token =
             HeaderValue::try_from(format!("Bearer {token}")).context("the token is no header")?;
@@ -51,14 +52,10 @@ impl Bearer {
     }
 }
 
-/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    /// Its status.
     pub(crate) status: u16,
-    /// Its date.
     pub(crate) date: Option<String>,
-    /// Its body.
     pub(crate) body: Bytes,
 }
 
@@ -70,7 +67,6 @@ impl Answered {
 }
 
 impl Api {
-    /// Listeners at these addresses.
     pub(crate) fn new(nodes: Vec<Url>, request_timeout: Duration) -> Result<Self> {
         let destinations = nodes
             .iter()
@@ -86,12 +82,10 @@ impl Api {
         Ok(Self { client: EgressClient::new(EgressPolicy::new(destinations), limits)?, nodes })
     }
 
-    /// How many nodes there are.
     pub(crate) const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Posts a document.
     pub(crate) async fn post(
         &self,
         node: usize,
@@ -102,7 +96,6 @@ impl Api {
         self.exchange(node, Method::POST, path, Some(bearer), body).await
     }
 
-    /// Posts a `tools/call` to the MCP front end.
     pub(crate) async fn call_over_mcp(
         &self,
         node: usize,
@@ -119,7 +112,6 @@ impl Api {
         self.send(request, body).await
     }
 
-    /// Reads.
     pub(crate) async fn get(
         &self,
         node: usize,
@@ -129,14 +121,13 @@ impl Api {
         self.exchange(node, Method::GET, path, Some(bearer), Bytes::new()).await
     }
 
-    /// Reads a list to its last page, each element as `read` finds it; `None` if a page does not come. `path` has a query.
-    pub(crate) async fn list<T>(
+    /// Reads a list to its last page, without elements that are no `T`; `None` if a page does not come. `path` has a query.
+    pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         node: usize,
         path: &str,
         bearer: &Bearer,
         name: &str,
-        read: fn(&Value) -> Option<T>,
     ) -> Option<Vec<T>> {
         let (mut rows, mut after) = (Vec::new(), String::new());
         loop {
@@ -146,7 +137,7 @@ impl Api {
             }
             let document = answer.json();
             let page = document.get(name)?.as_array()?;
-            rows.extend(page.iter().filter_map(read));
+            rows.extend(page.iter().filter_map(|row| T::deserialize(row).ok()));
             match document.get("next_after").and_then(Value::as_str) {
                 Some(next) if !page.is_empty() => after = format!("&after={next}"),
                 _ => return Some(rows),

@@ -6,20 +6,18 @@
 macro_rules! listed {
     ($(#[$about:meta])* $list:ident { $($member:ident = $name:literal, $title:literal;)* }) => {
         $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-        pub enum $list { $(#[doc = $title] $member,)* }
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum $list { $(#[doc = $title] $member,)* }
 
         impl $list {
-            /// All of them, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$member,)*];
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$member,)*];
 
-            /// Its short name.
-            pub const fn name(self) -> &'static str {
+            pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$member => $name,)* }
             }
 
             /// What it is, in a line.
-            pub const fn title(self) -> &'static str {
+            pub(crate) const fn title(self) -> &'static str {
                 match self { $(Self::$member => $title,)* }
             }
         }

@@ -1,15 +1,22 @@
-//! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a checker of the results.
+//! `placet-chaos`: drives a deployment of Placet through seeded schedules of faults, and proves from outside what it did.
 //!
 //! Owns the command line and the exit code: 0 all is well, 1 a violation or a fault that never came to happen, 2 usage.
-//! Invariants: nothing but loopback is spoken to; everything that is started is ended, on Ctrl-C too.
+//! Two halves share only the form of a [`history`]. One injects faults; the other judges: the [`witness`] is the upstream in which
+//! effects happen, the [`checker`] compares what was answered with what happened, the [`report`] presents it.
+//! Invariants: nothing in the judging half uses the other half; nothing but loopback is spoken to; everything that is started is
+//! ended, on Ctrl-C too.
 
+mod checker;
 mod cluster;
 mod collect;
 mod fault;
+mod history;
 mod http;
+mod listed;
 mod load;
 mod node;
 mod people;
+mod report;
 mod round;
 mod run;
 mod sabotage;
@@ -19,14 +26,16 @@ mod seeded;
 mod seeds;
 mod setup;
 mod verdict;
+mod witness;
 mod world;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use placet_chaos::{history::fault::FaultKind, report::Report, witness};
 
+use history::fault::FaultKind;
+use report::Report;
 use schedule::Store;
 
 /// Kills, pauses, misleads and starves Placet while it works, and proves that it kept its promises.
@@ -90,7 +99,6 @@ pub(crate) enum Stores {
 }
 
 impl Stores {
-    /// Which ones.
     pub(crate) const fn stores(self) -> &'static [Store] {
         match self {
             Self::Embedded => &[Store::Embedded],

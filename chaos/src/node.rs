@@ -28,9 +28,8 @@ use placet_testkit::machine::Machine;
 /// How long a start may take on a busy machine.
 pub(crate) const START: Duration = Duration::from_secs(60);
 /// How long a killed process may take to be gone.
-pub(crate) const GONE: Duration = Duration::from_secs(20);
+const GONE: Duration = Duration::from_secs(20);
 
-/// How the process is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
     /// The program and arguments in front of it: strace with its injection.
@@ -41,7 +40,6 @@ pub(crate) struct Launch {
     pub(crate) args: Vec<String>,
 }
 
-/// The result of a start.
 #[derive(Debug)]
 pub(crate) enum Started {
     /// It reports that it listens.
@@ -50,12 +48,10 @@ pub(crate) enum Started {
     Ended(ExitStatus),
 }
 
-/// One node.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// From 0.
     pub(crate) number: usize,
-    /// Its working folder.
     pub(crate) folder: PathBuf,
     /// The address for callers; the same over all its starts.
     pub(crate) listen: SocketAddr,
@@ -72,7 +68,6 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node that is not running yet.
     pub(crate) fn new(
         number: usize,
         folder: PathBuf,
@@ -96,29 +91,32 @@ impl Node {
         }
     }
 
-    /// Its configuration.
     pub(crate) fn config(&self) -> PathBuf {
         self.folder.join("placet.yaml")
     }
 
-    /// Its data folder.
     pub(crate) fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// Its log.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join("node.log")
     }
 
-    /// How often it was started.
     pub(crate) fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// The running process.
     pub(crate) fn pid(&self) -> Option<u32> {
         u32::try_from(self.pid.load(Ordering::SeqCst)).ok().filter(|pid| *pid != 0)
+    }
+
+    /// The state of its process, as the kernel names it; `None` when there is none, or only its remains.
+    pub(crate) fn state(&self) -> Option<String> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?)).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        let state = rest.split_whitespace().next().filter(|state| !matches!(*state, "Z" | "X"));
+        state.map(str::to_owned)
     }
 
     /// Changes the launch of its next starts.
@@ -126,7 +124,6 @@ impl Node {
         change(&mut self.launch.lock());
     }
 
-    /// The launch of its next starts.
     pub(crate) fn launch(&self) -> Launch {
         self.launch.lock().clone()
     }
@@ -265,13 +262,11 @@ impl Node {
         Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))
     }
 
-    /// The panics in its log.
     pub(crate) fn panics(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         text.lines().filter(|line| line.contains("panicked at")).map(str::to_owned).collect()
     }
 
-    /// The last lines of its log.
     pub(crate) fn tail(&self, lines: usize) -> String {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         let all: Vec<&str> = text.lines().collect();

@@ -16,13 +16,10 @@ use crate::http::Bearer;
 
 /// The tenant with most of the activity, and the one that must see nothing of it.
 pub(crate) const TENANTS: [&str; 2] = ["acme", "rival"];
-/// Agents of each tenant.
 pub(crate) const AGENTS: [&str; 2] = ["clerk", "porter"];
 /// The owner of the agents, who therefore may not approve.
 pub(crate) const OWNER: &str = "ana";
-/// Approvers of each tenant.
 pub(crate) const APPROVERS: [&str; 3] = ["ben", "cleo", "dora"];
-/// Operators of each tenant.
 pub(crate) const OPERATORS: [&str; 2] = ["olga", "omar"];
 /// The user that some calls are made for.
 pub(crate) const USER: &str = "uma";
@@ -40,7 +37,6 @@ pub(crate) struct People {
     delegated: BTreeMap<(String, String), Bearer>,
 }
 
-/// The directory of a deployment.
 pub(crate) fn directory() -> Value {
     let tenants = TENANTS.iter().map(|tenant| ((*tenant).to_owned(), tenant_entry())).collect();
     json!({ "tenants": Value::Object(tenants) })
@@ -100,7 +96,6 @@ impl People {
         Ok(Self { bearers, delegated })
     }
 
-    /// Somebody's own token.
     pub(crate) fn bearer(&self, tenant: &str, name: &str) -> Result<&Bearer> {
         let place = (tenant.to_owned(), name.to_owned());
         self.bearers.get(&place).with_context(|| format!("there is no `{tenant}/{name}`"))

@@ -35,9 +35,8 @@ const COUNTED: [&str; 15] = [
     "replays correct",
 ];
 
-/// The numbers of a run.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     rounds: u64,
     lasted_ms: u64,
     counts: BTreeMap<&'static str, u64>,
@@ -52,7 +51,7 @@ pub struct Report {
 
 impl Report {
     /// Adds a round.
-    pub fn take(&mut self, events: &[Event], witness: &[Line], verdict: &Verdict) {
+    pub(crate) fn take(&mut self, events: &[Event], witness: &[Line], verdict: &Verdict) {
         self.rounds = self.rounds.saturating_add(1);
         if let (Some(first), Some(last)) = (events.first(), events.last()) {
             self.lasted_ms = self.lasted_ms.saturating_add(last.at.ms_since(first.at));
@@ -81,7 +80,7 @@ impl Report {
     }
 
     /// Adds further findings of the run.
-    pub fn find(&mut self, findings: impl IntoIterator<Item = String>) {
+    pub(crate) fn find(&mut self, findings: impl IntoIterator<Item = String>) {
         self.findings.extend(findings);
     }
 
@@ -155,16 +154,14 @@ impl Report {
         }
     }
 
-    /// Whether all is well.
-    pub fn passed(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.rounds > 0
             && self.violations.is_empty()
             && self.unchecked.is_empty()
             && self.findings.is_empty()
     }
 
-    /// The report as text.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |words: String| {
             text.push_str(&words);

@@ -10,23 +10,24 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use placet_chaos::history::{Phase, RunInfo, What, fault::FaultKind, file::Recorder};
-use placet_testkit::{machine::Machine, postgres::Postgres};
+use placet_testkit::postgres::Postgres;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 
 use crate::{
-    cluster::{Cluster, Plan},
+    cluster::Cluster,
     collect,
     fault::Injector,
+    history::{Phase, RunInfo, What, fault::FaultKind, file::Recorder},
     load::{Load, finale},
     people::TENANTS,
     schedule::{Act, Schedule, Store},
     seeded::Chance,
-    setup::{KEYED_WINDOW_MS, SETTLE_DELAY_MS, Setup, put},
+    setup::{Workshop, put},
     verdict::{self, Judgement},
+    witness::tools::{KEYED_WINDOW_MS, SETTLE_DELAY_MS},
     world::World,
 };
 
@@ -37,31 +38,12 @@ const SETTLE: Duration = Duration::from_secs(30);
 /// How long clients may take to end after they were stopped.
 const CLIENTS_END: Duration = Duration::from_secs(45);
 
-/// What rounds need.
-#[derive(Debug)]
-pub(crate) struct Workshop {
-    /// The program under test.
-    pub(crate) placet: PathBuf,
-    /// What this machine has.
-    pub(crate) machine: Machine,
-    /// The folder of all rounds.
-    pub(crate) folder: PathBuf,
-    /// The database server, once it was needed.
-    pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
-    /// The shipped policies.
-    pub(crate) policies: PathBuf,
-    /// Variables for the nodes.
-    pub(crate) env: Vec<(String, String)>,
-}
-
-/// The result of a round.
 #[derive(Debug)]
 pub(crate) struct Round {
     /// Where its history is.
     pub(crate) folder: PathBuf,
     /// The faults that really happened.
     pub(crate) injected: BTreeMap<FaultKind, u64>,
-    /// The judgement on it.
     pub(crate) judgement: Judgement,
 }
 
@@ -74,26 +56,8 @@ pub(crate) async fn play(shop: &mut Workshop, schedule: &Schedule, number: u64) 
     recorder.record(What::Run(Box::new(info(schedule))));
     let world = World::start(&folder.join("witness")).await?;
     let ledger = database(shop, schedule).await?;
-    let setup = Setup {
-        witness: world.url.clone(),
-        ledger,
-        short_retention: schedule.short_retention,
-        policies: shop.policies.clone(),
-    };
     let log = world.log.clone();
-    let plan = Plan {
-        folder: &folder,
-        placet: &shop.placet,
-        machine: &shop.machine,
-        nodes: schedule.nodes,
-        world,
-        postgres: (schedule.store == Store::Postgres).then(|| shop.postgres.clone()).flatten(),
-        setup,
-        recorder: recorder.clone(),
-        env: shop.env.clone(),
-        clock: schedule.steps.iter().any(|step| matches!(step.act, Act::Clock { .. })),
-    };
-    let cluster = Cluster::start(plan).await?;
+    let cluster = Cluster::start(shop, schedule, &folder, world, ledger, recorder.clone()).await?;
     let played = fight(&cluster, schedule).await;
     cluster.stop().await;
     if let Err(error) = played {

@@ -11,17 +11,19 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use placet_chaos::{history::fault::FaultKind, report::Report};
 use placet_testkit::{machine::Machine, moment::Moment};
 use tokio::{process::Command, time::Instant};
 
 use crate::{
     Cli, Stores,
-    round::{self, Round, Workshop},
+    history::fault::FaultKind,
+    report::Report,
+    round::{self, Round},
     say,
     schedule::{self, Frame, Schedule, Store, applies, faults_of},
     seeded::Chance,
-    seeds, setup,
+    seeds,
+    setup::Workshop,
 };
 
 /// How many seeds are tried to find a schedule with missing faults.
@@ -38,7 +40,7 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
     let base = cli.folder.clone().unwrap_or_else(std::env::temp_dir);
     fs::create_dir_all(&base).with_context(|| format!("`{}` cannot be made", base.display()))?;
     let folder = tempfile::Builder::new().prefix("placet-chaos-").tempdir_in(&base)?;
-    let mut shop = workshop(placet, folder.path()).await?;
+    let mut shop = Workshop::new(placet, folder.path()).await?;
     let mut run = Run::new(cli, &shop)?;
     let played = tokio::select! {
         played = run.play_all(&mut shop) => played,
@@ -53,19 +55,6 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
     played.map(|_| fine)
 }
 
-/// What rounds of this program are made with, in a folder.
-pub(crate) async fn workshop(placet: PathBuf, folder: &Path) -> Result<Workshop> {
-    Ok(Workshop {
-        policies: setup::shipped_policies(&placet, folder).await?,
-        machine: Machine::look(),
-        folder: folder.to_owned(),
-        postgres: None,
-        placet,
-        env: Vec::new(),
-    })
-}
-
-/// A running run.
 struct Run<'a> {
     cli: &'a Cli,
     chance: Chance,
@@ -297,10 +286,10 @@ async fn locate(named: Option<&Path>, own: &Path) -> Result<PathBuf> {
 mod tests {
     use std::path::PathBuf;
 
-    use placet_chaos::history::fault::FaultKind;
     use placet_testkit::machine::Machine;
 
     use super::{Store, missing};
+    use crate::history::fault::FaultKind;
 
     /// On which stores a machine cannot move clocks.
     fn without_clocks(machine: &Machine) -> Vec<Store> {

@@ -11,14 +11,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use placet_chaos::{checker::Invariant, history::fault::FaultKind};
 use tokio::{process::Command, time::Instant};
 
 use crate::{
-    round::{self, Workshop},
-    run, say,
+    checker::Invariant,
+    history::fault::FaultKind,
+    round, say,
     schedule::{self, Act, Frame, Schedule, Store},
     seeded::Chance,
+    setup::Workshop,
     verdict::Judgement,
 };
 
@@ -51,11 +52,8 @@ type Repeated = (fn(&Act) -> bool, usize);
 struct Control {
     /// Its name in [`VARIABLE`].
     guard: &'static str,
-    /// On which store.
     store: Store,
-    /// On how many nodes.
     nodes: usize,
-    /// Under which faults.
     faults: &'static [FaultKind],
     /// The steps to repeat, and no others, if not every fault of the kind reveals it.
     only: Option<Repeated>,
@@ -136,7 +134,6 @@ const CONTROLS: [Control; 14] = {
     ]
 };
 
-/// The result of one control.
 struct Outcome {
     guard: &'static str,
     seeds_max: u32,
@@ -157,7 +154,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
         bail!("there is no guard `{name}`: they are {}", CONTROLS.map(|c| c.guard).join(", "));
     }
     let folder = tempfile::Builder::new().prefix("placet-sabotage-").tempdir()?;
-    let mut shop = run::workshop(placet, folder.path()).await?;
+    let mut shop = Workshop::new(placet, folder.path()).await?;
     let mut all_caught = true;
     for control in &CONTROLS {
         if !options.guards.is_empty() && !options.guards.iter().any(|name| name == control.guard) {

@@ -10,28 +10,25 @@ use std::{
 
 use parking_lot::Mutex;
 
-use placet_chaos::history::{
-    What,
-    fault::{FaultEvent, FaultKind},
-    file::Recorder,
-    node::{NodeChange, NodeEvent},
+use crate::{
+    history::{
+        What,
+        fault::{FaultEvent, FaultKind},
+        file::Recorder,
+        node::{NodeChange, NodeEvent},
+    },
+    http::Api,
+    people::People,
+    world::World,
 };
 
-use crate::{http::Api, people::People, world::World};
-
-/// The scene of a round.
 #[derive(Debug)]
 pub(crate) struct Scene {
-    /// The listeners of all nodes.
     pub(crate) api: Api,
-    /// Everybody's tokens.
     pub(crate) people: People,
     /// The upstream.
     pub(crate) world: World,
-    /// Everything that is observed.
     pub(crate) recorder: Recorder,
-    /// The adapter's name in the nodes' contracts.
-    pub(crate) adapter: String,
     requests: AtomicU64,
     votes: AtomicU64,
     starts: AtomicU64,
@@ -40,20 +37,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A scene on which nothing has happened.
-    pub(crate) fn new(
-        api: Api,
-        people: People,
-        world: World,
-        recorder: Recorder,
-        adapter: String,
-    ) -> Self {
+    pub(crate) fn new(api: Api, people: People, world: World, recorder: Recorder) -> Self {
         Self {
             api,
             people,
             world,
             recorder,
-            adapter,
             requests: AtomicU64::new(0),
             votes: AtomicU64::new(0),
             starts: AtomicU64::new(0),
@@ -62,12 +51,10 @@ impl Scene {
         }
     }
 
-    /// The number of the next request.
     pub(crate) fn next_request(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
-    /// The number of the next vote.
     pub(crate) fn next_vote(&self) -> u64 {
         self.votes.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
@@ -96,12 +83,10 @@ impl Scene {
         self.findings.lock().clone()
     }
 
-    /// Adds a finding.
     pub(crate) fn find(&self, what: String) {
         self.findings.lock().push(what);
     }
 
-    /// Records a change of a node.
     pub(crate) fn note(&self, node: usize, change: NodeChange) {
         if let NodeChange::Ready { .. } = change {
             self.starts.fetch_add(1, Ordering::SeqCst);

@@ -5,8 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::ValueEnum;
-use placet_chaos::history::fault::FaultKind;
 use placet_testkit::{
     postgres::proxy::Cut,
     strace::{At, Errno, Tamper},
@@ -14,12 +12,13 @@ use placet_testkit::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    history::fault::FaultKind,
     load::{self, Doing},
     seeded::Chance,
 };
 
 /// Where the ledger is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Store {
     /// In the node's own data folder.
@@ -41,19 +40,14 @@ impl Store {
 /// The course of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Schedule {
-    /// Its seed.
     pub(crate) seed: u64,
-    /// On which store.
     pub(crate) store: Store,
-    /// On how many nodes.
     pub(crate) nodes: usize,
     /// How long load and faults last, in milliseconds.
     pub(crate) length_ms: u64,
     /// Whether the retention of results is short (F18).
     pub(crate) short_retention: bool,
-    /// The load.
     pub(crate) load: load::Plan,
-    /// The steps.
     pub(crate) steps: Vec<Step>,
 }
 
@@ -62,56 +56,35 @@ pub(crate) struct Schedule {
 pub(crate) struct Step {
     /// When, in milliseconds after the load began.
     pub(crate) at_ms: u64,
-    /// To which node.
     pub(crate) node: usize,
-    /// What.
     #[serde(flatten)]
     pub(crate) act: Act,
 }
 
-/// The possible acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(crate) enum Act {
     /// SIGKILL, whatever it is doing (F4).
     Kill,
     /// SIGKILL while the upstream has the call: before its effect, or after it (F4).
-    KillAtEffect {
-        /// After the effect.
-        after: bool,
-    },
+    KillAtEffect { after: bool },
     /// SIGKILL before a late effect that nobody knows of yet (F16).
     KillDelayed {
         /// How long after its call it comes, in milliseconds.
         ms: u64,
     },
     /// SIGKILL, and again at system calls of the recovery (F5).
-    KillInRecovery {
-        /// The system call of each time.
-        at: Vec<At>,
-    },
+    KillInRecovery { at: Vec<At> },
     /// SIGSTOP, and SIGCONT later (F9).
-    Pause {
-        /// How much later, in milliseconds.
-        ms: u64,
-    },
+    Pause { ms: u64 },
     /// The clock jumps, and back later (F10).
-    Clock {
-        /// By how much, in seconds.
-        by_s: i64,
-    },
+    Clock { by_s: i64 },
     /// System calls of the disk fail or take long (F11).
-    Disk {
-        /// Which call, and how.
-        at: At,
-    },
+    Disk { at: At },
     /// The policies change while calls are in flight (F15).
     Policy,
     /// The credential is taken away for a moment (F15).
-    Credential {
-        /// For how long, in milliseconds.
-        ms: u64,
-    },
+    Credential { ms: u64 },
     /// SIGKILL while a keyed call is in flight, and a start after its window (F17).
     Window,
     /// Calls whose results are no longer kept are repeated (F18).
@@ -119,35 +92,20 @@ pub(crate) enum Act {
     /// Backends of the database are ended (F20).
     Backends,
     /// Connections are lost at COMMIT, or the database takes it for a conflict (F20).
-    Cut {
-        /// When exactly.
-        cut: Cut,
-        /// How many.
-        times: usize,
-    },
+    Cut { cut: Cut, times: usize },
     /// The primary dies and the replica is promoted (F20).
     FailOver,
     /// Every table is locked by another client (F20).
-    Lock {
-        /// For how long, in milliseconds.
-        ms: u64,
-    },
+    Lock { ms: u64 },
     /// The server takes hardly any connections (F20).
-    Exhaust {
-        /// For how long, in milliseconds.
-        ms: u64,
-    },
+    Exhaust { ms: u64 },
     /// More calls at once than are admitted (F22).
-    Burst {
-        /// How many.
-        size: u64,
-    },
+    Burst { size: u64 },
     /// SIGTERM, and a start after it (F23).
     Stop,
 }
 
 impl Act {
-    /// The fault it stands for.
     pub(crate) const fn fault(&self) -> FaultKind {
         match self {
             Self::Kill | Self::KillAtEffect { .. } => FaultKind::F4,
@@ -173,13 +131,9 @@ impl Act {
 /// The limits of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// On which store.
     pub(crate) store: Store,
-    /// On how many nodes.
     pub(crate) nodes: usize,
-    /// How long a round's load and faults last, in milliseconds.
     pub(crate) length_ms: u64,
-    /// Which faults.
     pub(crate) faults: BTreeSet<FaultKind>,
 }
 

@@ -10,7 +10,6 @@ use std::ops::Range;
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// The stream of a seed.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -26,7 +25,6 @@ impl Chance {
         forked
     }
 
-    /// The next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -53,7 +51,6 @@ impl Chance {
         self.within(0..1_000) < of_a_thousand
     }
 
-    /// One of these.
     pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let at = self.index(of.len());
         of.get(at)

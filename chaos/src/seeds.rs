@@ -14,7 +14,6 @@ const KEPT: [(&str, &str); 4] = [
     ("not-found", include_str!("../seeds/not-found.json")),
 ];
 
-/// Every kept schedule.
 pub(crate) fn kept() -> Result<Vec<Schedule>> {
     KEPT.iter()
         .map(|(name, text)| {
@@ -25,10 +24,12 @@ pub(crate) fn kept() -> Result<Vec<Schedule>> {
 
 #[cfg(test)]
 mod tests {
-    use placet_chaos::history::fault::FaultKind;
 
     use super::{KEPT, kept};
-    use crate::schedule::{Act, Schedule, Store, faults_of};
+    use crate::{
+        history::fault::FaultKind,
+        schedule::{Act, Schedule, Store, faults_of},
+    };
 
     #[test]
     fn every_kept_schedule_can_be_read_and_says_why_it_is_kept() {

@@ -1,30 +1,26 @@
-//! The files that a node is started with: configuration, directory, contract and key, in a folder of its own.
+//! What a deployment is made of: the program, the machine, and the files that a node is started with.
 //!
-//! Owns these files. They are JSON, which is also YAML.
+//! Owns a node's configuration, directory, contract and key, in a folder of its own. They are JSON, which is also YAML.
 
 use std::{
     fs,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
-use placet_chaos::witness::tools::{self, Terms};
+use placet_testkit::{machine::Machine, postgres::Postgres};
 use serde_json::{Map, Value, json};
 use tokio::{process::Command, time::timeout};
 
-use crate::people;
+use crate::{
+    people,
+    witness::tools::{self, ADAPTER, ENVIRONMENT, SECRET_NAME},
+};
 
-/// The environment of the contracts.
-const ENVIRONMENT: &str = "dev";
-/// The name of the witness as an adapter.
-pub(crate) const ADAPTER: &str = "witness";
-/// For how long the witness honours a token, in milliseconds.
-pub(crate) const KEYED_WINDOW_MS: u64 = 7_000;
-/// After how long «not found» means «did not happen», in milliseconds.
-pub(crate) const SETTLE_DELAY_MS: u64 = 500;
 /// How long one call of the witness may take, in milliseconds.
 pub(crate) const LATENCY_MS: u64 = 2_000;
 /// The credential that is sent to the witness.
@@ -34,18 +30,44 @@ pub(crate) const IN_FLIGHT_MAX: u64 = 96;
 /// How long results are kept in rounds with expired results, in milliseconds.
 pub(crate) const RETENTION_MS: u64 = 2_000;
 
-/// Runs the program.
-async fn run(placet: &Path, arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new(placet);
-    command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(Duration::from_secs(30), command.output())
-        .await
-        .with_context(|| format!("`{}` does not answer", placet.display()))?
-        .with_context(|| format!("`{}` does not start", placet.display()))?;
-    if !output.status.success() {
-        bail!("`{} {}` failed", placet.display(), arguments.join(" "));
+/// What rounds need.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    /// The program under test.
+    pub(crate) placet: PathBuf,
+    pub(crate) machine: Machine,
+    /// The folder of all rounds.
+    pub(crate) folder: PathBuf,
+    /// The database server, once it was needed.
+    pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
+    /// The shipped policies.
+    pub(crate) policies: PathBuf,
+    /// Variables for the nodes.
+    pub(crate) env: Vec<(String, String)>,
+}
+
+impl Workshop {
+    /// One for rounds of this program below `folder`, where it writes its shipped policies.
+    pub(crate) async fn new(placet: PathBuf, folder: &Path) -> Result<Self> {
+        let shipped = folder.join("shipped");
+        let mut command = Command::new(&placet);
+        command.arg("init").arg(&shipped).env_clear().stdin(Stdio::null()).kill_on_drop(true);
+        let output = timeout(Duration::from_secs(30), command.output())
+            .await
+            .with_context(|| format!("`{}` does not answer", placet.display()))?
+            .with_context(|| format!("`{}` does not start", placet.display()))?;
+        if !output.status.success() {
+            bail!("`{} init` failed", placet.display());
+        }
+        Ok(Self {
+            placet,
+            machine: Machine::look(),
+            folder: folder.to_owned(),
+            postgres: None,
+            policies: shipped.join("policies"),
+            env: Vec::new(),
+        })
     }
-    Ok(())
 }
 
 /// The parameters of a node's files.
@@ -55,18 +77,8 @@ pub(crate) struct Setup {
     pub(crate) witness: String,
     /// The shared ledger; `None`: the embedded one.
     pub(crate) ledger: Option<String>,
-    /// Whether the retention of results is short.
     pub(crate) short_retention: bool,
-    /// The folder of the shipped policies.
     pub(crate) policies: PathBuf,
-}
-
-/// Has the program write its shipped policies below `folder`; where they are.
-pub(crate) async fn shipped_policies(placet: &Path, folder: &Path) -> Result<PathBuf> {
-    let start = folder.join("shipped");
-    let place = start.to_str().context("the folder has a name that is no text")?;
-    run(placet, &["init", place]).await?;
-    Ok(start.join("policies"))
 }
 
 impl Setup {
@@ -79,12 +91,7 @@ impl Setup {
         put(&folder.join("data/dev-key.jwk"), &fs::read(key).context("there is no key")?)?;
         put(&secret_file(folder), SECRET.as_bytes())?;
         put(&folder.join("directory.yaml"), &serde_json::to_vec_pretty(&people::directory())?)?;
-        let terms = Terms {
-            keyed_window_ms: KEYED_WINDOW_MS,
-            settle_delay_ms: SETTLE_DELAY_MS,
-            secret: Some("witness".to_owned()),
-        };
-        let contract = tools::contract(ADAPTER, ENVIRONMENT, &self.witness, &terms)?;
+        let contract = tools::contract(&self.witness)?;
         let path = folder.join("contracts").join(ENVIRONMENT).join(format!("{ADAPTER}.yaml"));
         put(&path, &serde_json::to_vec_pretty(&contract)?)?;
         self.write_policies(&folder.join("policies"))?;
@@ -115,16 +122,16 @@ impl Setup {
         set("contracts", json!("contracts"));
         set("directory", json!("directory.yaml"));
         set("policies", json!("policies"));
-        set("secrets", json!({ "witness": { "file": "witness.secret" } }));
+        set("secrets", json!({ SECRET_NAME: { "file": "witness.secret" } }));
         set("telemetry", json!({ "log_filter": "info,rmcp=error" }));
         let limits = json!({
             "calls_in_flight_max": IN_FLIGHT_MAX,
             "calls_in_flight_per_tenant_max": IN_FLIGHT_MAX,
             "held_per_agent_max": 1_000_000,
             "free_space_bytes_min": 128 << 20,
-            "drain_ms": 4_000,
         });
         set("limits", limits);
+        set("http", json!({ "drain_ms": 4_000 }));
         set("mcp", json!({ "hold_ms": HOLD_MS }));
         set("ledger", self.ledger_part(number));
         Value::Object(config)
@@ -153,7 +160,6 @@ const EXPIRES: &str = "@expires(\"3s\")";
 /// How long a node that shares its ledger may be silent, in milliseconds.
 pub(crate) const LEASE_MS: u64 = 3_000;
 
-/// The file with the credential of the witness.
 pub(crate) fn secret_file(folder: &Path) -> PathBuf {
     folder.join("witness.secret")
 }

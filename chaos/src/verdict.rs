@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use placet_chaos::{
+
+use crate::{
     checker::{self, Verdict},
     history::{self, Event},
     witness::log::{self, Line},
@@ -14,11 +15,9 @@ use placet_chaos::{
 /// What is known about a round.
 #[derive(Debug)]
 pub(crate) struct Judgement {
-    /// What was asked, answered and done.
     pub(crate) events: Vec<Event>,
     /// What the witness saw.
     pub(crate) lines: Vec<Line>,
-    /// The checker's verdict on both.
     pub(crate) verdict: Verdict,
     /// The harness's own findings.
     pub(crate) findings: Vec<String>,

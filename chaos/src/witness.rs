@@ -18,47 +18,43 @@ use tokio::{
 
 mod answer;
 mod call;
-pub mod control;
+pub(crate) mod control;
 mod http;
-pub mod late;
-pub mod log;
+pub(crate) mod late;
+pub(crate) mod log;
 mod mcp;
 mod state;
-pub mod tools;
+pub(crate) mod tools;
 
 use state::Shared;
 
 /// How a witness is started.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The address for calls.
     #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// The address at which the injector controls its behaviour.
     #[arg(long, default_value = "127.0.0.1:0")]
-    pub control: SocketAddr,
+    pub(crate) control: SocketAddr,
     /// The effect log; effects already in it have happened.
     #[arg(long)]
-    pub log: PathBuf,
+    pub(crate) log: PathBuf,
     /// How long the token of a keyed tool is honoured, in milliseconds.
     #[arg(long, default_value_t = 60_000)]
-    pub window_ms: u64,
+    pub(crate) window_ms: u64,
 }
 
 /// A witness that listens.
 #[derive(Debug)]
-pub struct Witness {
+pub(crate) struct Witness {
     calls: TcpListener,
     commands: TcpListener,
     shared: Arc<Shared>,
 }
 
 impl Witness {
-    /// Opens the log and both listeners.
-    ///
-    /// # Errors
-    /// When the log cannot be read or written, or the API is taken.
-    pub async fn open(options: &Options) -> io::Result<Self> {
+    pub(crate) async fn open(options: &Options) -> io::Result<Self> {
         let shared = Arc::new(Shared::open(&options.log, options.window_ms)?);
         let calls = TcpListener::bind(options.listen).await?;
         let commands = TcpListener::bind(options.control).await?;
@@ -66,26 +62,17 @@ impl Witness {
     }
 
     /// The URL for a contract.
-    ///
-    /// # Errors
-    /// When the listener has no address.
-    pub fn url(&self) -> io::Result<String> {
+    pub(crate) fn url(&self) -> io::Result<String> {
         Ok(format!("http://{}/mcp", self.calls.local_addr()?))
     }
 
     /// The address for the injector's commands.
-    ///
-    /// # Errors
-    /// When the listener has no address.
-    pub fn control(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn control(&self) -> io::Result<SocketAddr> {
         self.commands.local_addr()
     }
 
-    /// Serves until it is told to die.
-    ///
-    /// # Errors
-    /// Always, in the end: it was told to exit, or its log failed.
-    pub async fn run(self) -> io::Result<()> {
+    /// Serves until it is told to die, or its log fails: it always ends with an error.
+    pub(crate) async fn run(self) -> io::Result<()> {
         loop {
             tokio::select! {
                 () = self.shared.told_to_exit() => return Err(io::Error::other("told to exit")),
@@ -101,10 +88,7 @@ impl Witness {
 }
 
 /// Runs the witness until standard input ends, so that it cannot outlive its parent. Prints its addresses as a line of JSON.
-///
-/// # Errors
-/// When it cannot listen, its log fails, or it is told to exit.
-pub async fn serve(options: &Options) -> io::Result<()> {
+pub(crate) async fn serve(options: &Options) -> io::Result<()> {
     let witness = Witness::open(options).await?;
     let hello = json!({"listen": witness.url()?, "control": witness.control()?.to_string()});
     writeln!(io::stdout().lock(), "{hello}")?;

@@ -15,7 +15,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use placet_chaos::witness::control::{self, Arm, Command as Order, Manner, Said};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, ChildStdin, Command},
@@ -25,16 +24,17 @@ use tokio::{
 
 use placet_testkit::port::free_port;
 
-use crate::setup;
+use crate::witness::{
+    control::{self, Command as Order, Manner},
+    tools::KEYED_WINDOW_MS,
+};
 
 const START: Duration = Duration::from_secs(20);
 
-/// The running witness.
 #[derive(Debug)]
 pub(crate) struct World {
     /// The URL for the nodes.
     pub(crate) url: String,
-    /// Its log.
     pub(crate) log: PathBuf,
     control: SocketAddr,
     restarts: Arc<AtomicU64>,
@@ -77,8 +77,7 @@ impl World {
 
     /// Arms a manner, once, for calls about this item.
     pub(crate) async fn arm(&self, item: &str, manner: Manner) -> Result<()> {
-        let arm = Arm { item: Some(item.to_owned()), times: 1, manner };
-        self.tell(&Order::Arm(arm)).await.map(drop)
+        self.tell(&Order::Arm { item: item.to_owned(), manner }).await.map(drop)
     }
 
     /// Makes it behave normally from now on.
@@ -86,18 +85,18 @@ impl World {
         self.tell(&Order::Disarm).await.map(drop)
     }
 
-    /// Its counts so far.
-    pub(crate) async fn counts(&self) -> Result<Said> {
-        self.tell(&Order::Counts).await
+    /// Whether it has misbehaved for a call about this item; forgotten when it restarts.
+    pub(crate) async fn has_fired(&self, item: &str) -> Result<bool> {
+        self.tell(&Order::Fired { item: item.to_owned() }).await
     }
 
     /// It may be restarting: tries a few times.
-    async fn tell(&self, order: &Order) -> Result<Said> {
+    async fn tell(&self, order: &Order) -> Result<bool> {
         let mut tries = 0_u32;
         loop {
-            let said = timeout(Duration::from_secs(3), control::send(self.control, order)).await;
-            match said {
-                Ok(Ok(said)) => return Ok(said),
+            let answer = timeout(Duration::from_secs(3), control::send(self.control, order)).await;
+            match answer {
+                Ok(Ok(answer)) => return Ok(answer),
                 _ if tries >= 20 => bail!("the witness does not answer"),
                 _ => sleep(Duration::from_millis(50)).await,
             }
@@ -113,7 +112,6 @@ impl Drop for World {
     }
 }
 
-/// How it is started.
 #[derive(Debug)]
 struct Start {
     own: PathBuf,
@@ -137,7 +135,7 @@ impl Start {
             .args(["--control", &format!("127.0.0.1:{}", self.control_port)])
             .arg("--log")
             .arg(&self.log)
-            .args(["--window-ms", &setup::KEYED_WINDOW_MS.to_string()])
+            .args(["--window-ms", &KEYED_WINDOW_MS.to_string()])
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

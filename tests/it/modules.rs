@@ -25,6 +25,23 @@ fn the_modules_of_a_crate_form_no_cycle() {
     none("modules that use each other", &findings);
 }
 
+/// What judges a run of chaos must not know how its faults are made.
+#[test]
+fn the_checking_half_of_chaos_uses_nothing_of_the_other() {
+    const CHECKS: [&str; 4] = ["checker", "history", "report", "witness"];
+    let crates = crates();
+    let chaos = &crates["chaos"];
+    let mut findings = Vec::new();
+    for module in CHECKS {
+        let foreign = chaos[module]
+            .iter()
+            .filter(|used| *used != "listed" && !CHECKS.contains(&used.as_str()));
+        findings.extend(foreign.map(|used| format!("{module} uses {used}")));
+    }
+    assert!(chaos["checker"].contains("history"), "the modules were not read");
+    none("modules of the other half", &findings);
+}
+
 #[test]
 fn a_cycle_is_found_however_it_is_written() {
     for (code, used) in [

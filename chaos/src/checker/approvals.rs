@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Findings, Invariant,
-    story::{Effect, KeyId, Story},
+    story::{Effect, KeyId, Story, people_agreed},
     world::World,
 };
 use crate::history::{
@@ -86,26 +86,22 @@ fn agreement(
         .iter()
         .rfind(|(entry, _)| world.is_before(entry, dispatch))
         .ok_or_else(|| format!("{approval_id} was asked for only later"))?;
-    let people: BTreeSet<&str> = approval.agreed.iter().map(String::as_str).collect();
-    let enough = people.len() >= usize::try_from(approval.quorum).unwrap_or(usize::MAX);
-    let own = approval.requesters.iter().find(|one| people.contains(one.as_str()));
-    let fails = if !matches!(approval.state.as_str(), "approved" | "consumed") {
-        Some(format!("{approval_id} was {} then", approval.state))
-    } else if !enough || people.is_empty() {
-        Some(format!("{approval_id} had {} of {} agreements", people.len(), approval.quorum))
-    } else if !approval.refused.is_empty() {
-        Some(format!("{approval_id} had been refused by {}", approval.refused.join(", ")))
-    } else if let Some(own) = own {
-        Some(format!("{own} agreed to the own request"))
-    } else if approval.request != attempt.request {
-        Some(format!("{approval_id} is for another request"))
-    } else if dispatch.at_ms > approval.expires_ms {
-        // Valid for any clock: the commit itself compares these two.
-        Some(format!("{approval_id} had expired"))
-    } else {
-        None
-    };
-    fails.map_or(Ok(()), Err)
+    if !matches!(approval.state.as_str(), "approved" | "consumed") {
+        return Err(format!("{approval_id} was {} then", approval.state));
+    }
+    people_agreed(&approval.agreed, approval.quorum, &approval.requesters)
+        .map_err(|why| format!("{approval_id}: {why}"))?;
+    if !approval.refused.is_empty() {
+        return Err(format!("{approval_id} had been refused by {}", approval.refused.join(", ")));
+    }
+    if approval.request != attempt.request {
+        return Err(format!("{approval_id} is for another request"));
+    }
+    // Valid for any clock: the commit itself compares these two.
+    if dispatch.at_ms > approval.expires_ms {
+        return Err(format!("{approval_id} had expired"));
+    }
+    Ok(())
 }
 
 /// The arguments that ran are those of a request that was answered as held.

@@ -125,38 +125,32 @@ type RunName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// I13 for clients: no request hangs for ever, nor during the faults at a node that no fault affected.
 fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
-    let mut broken = |subject: String, op: &Op<'_>, how: &str, told: Vec<String>| {
-        let why = format!("request {} {how}", op.sent.request);
-        findings.broken(Invariant::I13, subject, why, told);
-    };
     let of_keys = world
         .keys
         .iter()
         .flat_map(|(id, story)| story.ops.iter().map(move |op| (Some((id, story)), op)));
     for (of, op) in of_keys.chain(world.reads.iter().map(|op| (None, op))) {
-        let subject = of.map_or_else(|| "a read".to_owned(), |(id, _)| id.to_string());
-        let told = || of.map(|(_, story)| story.told()).unwrap_or_default();
-        match op.end {
-            None if world.ended => broken(subject, op, "was never answered", told()),
+        let how = match op.end {
+            None if world.ended => "was never answered",
             Some((until, End::Lost(Loss::TimedOut))) => {
                 if world.quiet.is_some_and(|quiet| op.at >= quiet) {
-                    broken(
-                        subject,
-                        op,
-                        "waited without success, though the faults were over",
-                        told(),
-                    );
+                    "waited without success, though the faults were over"
                 } else if causes.is_calm(op.sent.node, op.at, until) {
-                    broken(
-                        subject,
-                        op,
-                        "waited without success at a node that nothing struck",
-                        told(),
-                    );
+                    "waited without success at a node that nothing struck"
+                } else {
+                    continue;
                 }
             }
-            None | Some((_, End::Lost(_) | End::Reply(_))) => {}
-        }
+            None | Some((_, End::Lost(_) | End::Reply(_))) => continue,
+        };
+        let subject = of.map_or_else(|| "a read".to_owned(), |(id, _)| id.to_string());
+        let told = of.map(|(_, story)| story.told()).unwrap_or_default();
+        findings.broken(
+            Invariant::I13,
+            subject,
+            format!("request {} {how}", op.sent.request),
+            told,
+        );
     }
 }
 

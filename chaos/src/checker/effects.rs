@@ -16,9 +16,9 @@ const CLOCK_MS: i64 = 20;
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     for (token, effects) in &world.by_token {
         if let [first, second, ..] = effects.as_slice() {
-            let class = first.arrival.class.as_str();
+            let class = first.arrival.class;
             let why = format!(
-                "{} effects of one token of class {class}: numbers {} and {}",
+                "{} effects of one token of class {class:?}: numbers {} and {}",
                 effects.len(),
                 first.number,
                 second.number

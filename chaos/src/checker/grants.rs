@@ -6,7 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Findings, Invariant, story::Story, world::World};
+use super::{
+    Findings, Invariant,
+    story::{Story, people_agreed},
+    world::World,
+};
 use crate::history::journal::{AttemptImage, DirectiveImage, JournalEntry, RecordChange};
 
 /// A standing grant in a run.
@@ -111,15 +115,8 @@ fn agreement(
     let Some((_, image)) = active.filter(|(entry, _)| world.is_before(entry, dispatch)) else {
         return Err(format!("{token} used it before it was in force"));
     };
-    let people: BTreeSet<&str> = image.agreed.iter().map(String::as_str).collect();
-    let enough = people.len() >= usize::try_from(image.quorum).unwrap_or(usize::MAX);
-    if !enough || people.is_empty() {
-        return Err(format!("it had {} of {} agreements", people.len(), image.quorum));
-    }
     let requesters = image.grant.iter().flat_map(|grant| &grant.requesters);
-    if let Some(own) = requesters.into_iter().find(|one| people.contains(one.as_str())) {
-        return Err(format!("{own} agreed to the own calls"));
-    }
+    people_agreed(&image.agreed, image.quorum, requesters)?;
     if dispatch.at_ms >= image.expires_ms {
         return Err(format!("{token} used it when its time was over"));
     }

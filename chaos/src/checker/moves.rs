@@ -14,27 +14,17 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     for (id, story) in &world.keys {
         let mut before: Option<&Written<'_>> = None;
         for written in &story.written {
-            let from = before.map_or("absent", Written::state);
-            if let Err(why) = move_of(before.and_then(Written::image), written) {
-                let why = format!(
-                    "{from} → {} at {}#{}: {why}",
-                    written.state(),
-                    written.entry.log,
-                    written.entry.seq
-                );
-                findings.broken(Invariant::I7, id, why, story.told());
-            }
-            let guessed = before
-                .and_then(Written::image)
-                .map_or(Ok(()), |from| evidence(world, story, from, written));
-            if let Err(why) = guessed {
-                let why = format!(
-                    "{from} → {} at {}#{}: {why}",
-                    written.state(),
-                    written.entry.log,
-                    written.entry.seq
-                );
-                findings.broken(Invariant::I9, id, why, story.told());
+            let from = before.and_then(Written::image);
+            let judged = [
+                (Invariant::I7, move_of(from, written)),
+                (Invariant::I9, from.map_or(Ok(()), |from| evidence(world, story, from, written))),
+            ];
+            for (invariant, judged) in judged {
+                let Err(why) = judged else { continue };
+                let (entry, state) = (written.entry, written.state());
+                let from = before.map_or("absent", Written::state);
+                let why = format!("{from} → {state} at {}#{}: {why}", entry.log, entry.seq);
+                findings.broken(invariant, id, why, story.told());
             }
             before = Some(written);
         }

@@ -3,7 +3,10 @@
 //! Owns joining these sources, and describing the result. A record of the ledger is found by its own fields; a token belongs
 //! to the key whose record names it.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use crate::{
     history::{
@@ -16,17 +19,13 @@ use placet_testkit::moment::Moment;
 
 /// What identifies a key from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyId {
-    /// The tenant.
-    pub tenant: String,
-    /// The agent.
-    pub agent: String,
-    /// The user it calls for.
-    pub user: Option<String>,
+pub(crate) struct KeyId {
+    pub(crate) tenant: String,
+    pub(crate) agent: String,
+    pub(crate) user: Option<String>,
     /// The operation, as `adapter/capability`.
-    pub capability: String,
-    /// The key.
-    pub key: String,
+    pub(crate) capability: String,
+    pub(crate) key: String,
 }
 
 impl fmt::Display for KeyId {
@@ -41,7 +40,7 @@ impl fmt::Display for KeyId {
 
 impl KeyId {
     /// The key of a request; `None` for a read.
-    pub fn of(sent: &Sent) -> Option<Self> {
+    pub(crate) fn of(sent: &Sent) -> Option<Self> {
         Some(Self {
             tenant: sent.tenant.clone(),
             agent: sent.agent.clone(),
@@ -51,8 +50,7 @@ impl KeyId {
         })
     }
 
-    /// The key of a record.
-    pub fn of_record(image: &RecordImage) -> Self {
+    pub(crate) fn of_record(image: &RecordImage) -> Self {
         Self {
             tenant: image.tenant.clone(),
             agent: image.agent.clone(),
@@ -71,7 +69,6 @@ pub(crate) struct Op<'a> {
     pub(crate) end: Option<(Moment, End<'a>)>,
 }
 
-/// How a request ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End<'a> {
     Reply(&'a Reply),
@@ -85,7 +82,6 @@ const OF_THE_CALL: [&str; 4] =
 const FOR_GOOD: [&str; 2] = ["APPROVAL_DENIED", "APPROVAL_EXPIRED"];
 
 impl<'a> Op<'a> {
-    /// The answer, and when it came.
     pub(crate) fn reply(&self) -> Option<(Moment, &'a Reply)> {
         match self.end {
             Some((at, End::Reply(reply))) => Some((at, reply)),
@@ -93,7 +89,6 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// The answer, if one came.
     pub(crate) fn answer(&self) -> Option<Answer> {
         self.reply().map(|(_, reply)| reply.answer)
     }
@@ -165,7 +160,6 @@ impl<'a> Written<'a> {
     }
 }
 
-/// An effect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effect<'a> {
     /// When the call had come in.
@@ -184,7 +178,6 @@ pub(crate) struct Came<'a> {
     pub(crate) refused: bool,
 }
 
-/// Everything about one key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Story<'a> {
     pub(crate) ops: Vec<Op<'a>>,
@@ -295,6 +288,23 @@ impl<'a> Story<'a> {
         told.into_iter()
             .map(|(ms, _, what)| format!("+{} ms {what}", ms.saturating_sub(begin)))
             .collect()
+    }
+}
+
+/// Whether enough different people agreed, none of whom requests.
+pub(super) fn people_agreed<'a>(
+    agreed: &[String],
+    quorum: u32,
+    requesters: impl IntoIterator<Item = &'a String>,
+) -> Result<(), String> {
+    let people: BTreeSet<&String> = agreed.iter().collect();
+    let enough = people.len() >= usize::try_from(quorum).unwrap_or(usize::MAX);
+    if !enough || people.is_empty() {
+        return Err(format!("it had {} of {quorum} agreements", people.len()));
+    }
+    match requesters.into_iter().find(|one| people.contains(one)) {
+        Some(own) => Err(format!("{own} agreed to their own request")),
+        None => Ok(()),
     }
 }
 

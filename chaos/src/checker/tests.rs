@@ -15,7 +15,19 @@ use std::collections::BTreeSet;
 use good::good;
 use script::Script;
 
-use super::{Invariant, Verdict, check};
+use super::{Invariant, Verdict, Violation, check};
+
+impl Verdict {
+    /// Whether every promise was checked and kept.
+    fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.unchecked.is_empty()
+    }
+
+    /// The broken promises of one kind.
+    fn of(&self, invariant: Invariant) -> impl Iterator<Item = &Violation> {
+        self.violations.iter().filter(move |violation| violation.invariant == invariant)
+    }
+}
 
 fn judged(script: &Script) -> Verdict {
     check(&script.events, &script.lines)

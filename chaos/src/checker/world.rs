@@ -22,7 +22,6 @@ use crate::{
 };
 use placet_testkit::moment::Moment;
 
-/// A vote and its answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Voted<'a> {
     pub(crate) at: Moment,
@@ -30,7 +29,6 @@ pub(crate) struct Voted<'a> {
     pub(crate) reply: Option<&'a VoteReply>,
 }
 
-/// The run.
 #[derive(Debug, Default)]
 pub(crate) struct World<'a> {
     pub(crate) run: Option<&'a RunInfo>,
@@ -66,7 +64,6 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Indexes a run.
     pub(crate) fn of(events: &'a [Event], witness: &'a [Line]) -> Self {
         let mut world = Self::default();
         world.take_requests(events);

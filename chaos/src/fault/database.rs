@@ -5,17 +5,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use placet_chaos::history::fault::FaultKind;
 use placet_testkit::postgres::{Postgres, ROLE, proxy::Cut};
 use tokio::time::{Instant, sleep};
 
 use super::Injector;
+use crate::history::fault::FaultKind;
 
 /// For how long the ends of nodes are explained by their database.
 const AFTERMATH: Duration = Duration::from_secs(30);
 
 impl Injector {
-    /// Ends the nodes' backends.
     pub(super) async fn backends(&self) -> Result<()> {
         let Some(postgres) = self.database() else { return Ok(()) };
         let mut ended = 0_u64;

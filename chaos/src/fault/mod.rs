@@ -10,12 +10,12 @@ mod rules;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use placet_chaos::history::What;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::{
     cluster::Cluster,
     collect::memory,
+    history::What,
     load::Load,
     node::Node,
     schedule::{Act, Schedule, Step},
@@ -30,7 +30,6 @@ pub(crate) struct Injector {
 }
 
 impl Injector {
-    /// An injector for a deployment under a load.
     pub(crate) const fn new(cluster: Arc<Cluster>, load: Arc<Load>) -> Self {
         Self { cluster, load }
     }

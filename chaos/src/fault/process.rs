@@ -6,20 +6,18 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
-use placet_chaos::{
-    history::{fault::FaultKind, node::NodeChange, request::Why},
-    witness::control::Manner,
-};
 use placet_testkit::strace::{self, At, Tamper, Tracer};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Injector;
 use crate::{
+    history::{fault::FaultKind, node::NodeChange, request::Why},
     load::{call::Sending, finale::not_found},
-    node::{GONE, Launch, Node, Started},
+    node::{Launch, Node, Started},
     seeded::Chance,
-    setup::{KEYED_WINDOW_MS, LEASE_MS},
+    setup::LEASE_MS,
+    witness::{control::Manner, tools::KEYED_WINDOW_MS},
 };
 
 /// How long to wait for an injection at a system call.
@@ -35,11 +33,8 @@ impl Injector {
     /// SIGKILL and a start; F4 with this detail, or part of another fault.
     pub(super) async fn kill(&self, node: &Node, detail: Option<String>) -> Result<()> {
         let _gate = node.gate.lock().await;
-        if let Some(status) = node.kill().await {
-            self.cluster.note_end(node, status);
-            if let Some(detail) = detail {
-                self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
-            }
+        if let (true, Some(detail)) = (self.cluster.kill(node).await, detail) {
+            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
         }
         self.cluster.bring_up(node).await
     }
@@ -108,22 +103,15 @@ impl Injector {
     ) -> Result<Option<impl Future<Output = ()> + use<>>> {
         let scene = Arc::clone(&self.cluster.scene);
         let call = self.load.fresh(Some(tool), 0, chance);
-        let before = (scene.world.counts().await?, scene.world.restarts());
+        let restarts = scene.world.restarts();
         scene.world.arm(&call.args.item, manner).await?;
         let sending = Sending::new(Why::New, node.number);
         let (sent, api) = (Arc::clone(&call), Arc::clone(&scene));
         let first = tokio::spawn(async move { sent.send(&api, &sending).await });
-        let count = |said: &placet_chaos::witness::control::Said| {
-            said.fired.get(manner.name()).copied().unwrap_or(0)
-        };
         let until = Instant::now() + Duration::from_secs(2);
-        loop {
-            let said = scene.world.counts().await?;
-            if count(&said) > count(&before.0) {
-                break;
-            }
-            // An upstream that was restarted meanwhile has forgotten the armed manner, and its counts.
-            let forgotten = scene.world.restarts() > before.1;
+        while !scene.world.has_fired(&call.args.item).await? {
+            // An upstream that was restarted meanwhile has forgotten the armed manner.
+            let forgotten = scene.world.restarts() > restarts;
             if forgotten || Instant::now() >= until || first.is_finished() {
                 return Ok(None);
             }
@@ -141,9 +129,7 @@ impl Injector {
     pub(super) async fn kill_in_recovery(&self, node: &Node, at: &[At]) -> Result<()> {
         let Some(strace) = self.cluster.machine.strace.clone() else { return Ok(()) };
         let _gate = node.gate.lock().await;
-        if let Some(status) = node.kill().await {
-            self.cluster.note_end(node, status);
-        }
+        self.cluster.kill(node).await;
         for (number, at) in at.iter().enumerate() {
             let report = self.cluster.folder.join(format!("recovery-{}-{number}", node.number));
             let launch = Launch { wrapper: strace::wrapper(&strace, at, &report), ..node.launch() };
@@ -152,20 +138,15 @@ impl Injector {
                 // It was past that call already, or reaches it while it resumes open calls.
                 Started::Up => node.gone_within(Duration::from_millis(400)).await,
             };
-            match gone {
-                Some(status) => {
-                    self.cluster.note_end(node, status);
-                    let detail = format!("kill -9 in recovery at {} {}", at.call, at.when);
-                    self.cluster.scene.injected(FaultKind::F5, Some(node.number), detail);
-                }
-                None => {
-                    if let Some(status) = node.kill().await {
-                        self.cluster.note_end(node, status);
-                        let detail = "kill -9 as soon as it listened";
-                        self.cluster.scene.injected(FaultKind::F5, Some(node.number), detail);
-                    }
-                }
-            }
+            let detail = if let Some(status) = gone {
+                self.cluster.note_end(node, status);
+                format!("kill -9 in recovery at {} {}", at.call, at.when)
+            } else if self.cluster.kill(node).await {
+                "kill -9 as soon as it listened".to_owned()
+            } else {
+                continue;
+            };
+            self.cluster.scene.injected(FaultKind::F5, Some(node.number), detail);
         }
         self.cluster.bring_up(node).await
     }
@@ -177,7 +158,7 @@ impl Injector {
             return Ok(());
         }
         sleep(Duration::from_millis(20)).await;
-        let stopped = node.is_stopped();
+        let stopped = node.state().as_deref() == Some("T");
         self.cluster.scene.note(node.number, NodeChange::Paused);
         sleep(Duration::from_millis(ms)).await;
         // A node that finds itself shut out ends, and says so.
@@ -216,9 +197,7 @@ impl Injector {
                 self.cluster
                     .scene
                     .find(format!("node {} did not stop within {STOPPED:?}", node.number));
-                if let Some(status) = node.kill().await {
-                    self.cluster.note_end(node, status);
-                }
+                self.cluster.kill(node).await;
             }
         }
         self.cluster.bring_up(node).await
@@ -235,9 +214,7 @@ impl Injector {
         let mut gates = Vec::new();
         for other in &self.cluster.nodes {
             gates.push(other.gate.lock().await);
-            if let Some(status) = other.kill().await {
-                self.cluster.note_end(other, status);
-            }
+            self.cluster.kill(other).await;
         }
         sleep(Duration::from_millis(KEYED_WINDOW_MS.saturating_add(300))).await;
         for other in &self.cluster.nodes {
@@ -258,7 +235,10 @@ impl Injector {
         let injected = tracer.injected_within(INJECTED).await;
         if injected && !matches!(at.tamper, Tamper::Delay(_)) {
             // The keeper notices a fail-stop; a process that continues although its disk failed is left alone.
-            node.wait_dead(Duration::from_secs(3)).await;
+            let until = Instant::now() + Duration::from_secs(3);
+            while Instant::now() < until && node.state().is_some() {
+                sleep(Duration::from_millis(10)).await;
+            }
         }
         tracer.detach().await;
         if injected {
@@ -328,27 +308,6 @@ impl Injector {
             .map(|number| report.with_extension(number.to_string()))
             .find(|path| !path.try_exists().unwrap_or(true))
             .context("there is no name for a report")
-    }
-}
-
-impl Node {
-    /// Whether the kernel says that it is stopped.
-    fn is_stopped(&self) -> bool {
-        self.state().as_deref() == Some("T")
-    }
-
-    /// Waits until it is dead, reaped or not.
-    async fn wait_dead(&self, limit: Duration) {
-        let until = Instant::now() + limit.min(GONE);
-        while Instant::now() < until && !matches!(self.state().as_deref(), None | Some("Z" | "X")) {
-            sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    fn state(&self) -> Option<String> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?)).ok()?;
-        let (_, rest) = stat.rsplit_once(')')?;
-        rest.split_whitespace().next().map(str::to_owned)
     }
 }
 

@@ -12,10 +12,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use placet_chaos::history::{
-    fault::FaultKind,
-    request::{Answer, Why},
-};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -23,6 +19,10 @@ use tokio::{
 
 use super::Injector;
 use crate::{
+    history::{
+        fault::FaultKind,
+        request::{Answer, Why},
+    },
     load::call::Sending,
     node::Node,
     seeded::Chance,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// The fingerprint of a value: `sha256:` and 64 hex digits.
-pub fn fingerprint(value: &Value) -> String {
+pub(crate) fn fingerprint(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);
     format!("sha256:{}", hex::encode(Sha256::digest(text)))

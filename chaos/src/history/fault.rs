@@ -8,7 +8,7 @@ use crate::listed::listed;
 
 listed! {
     /// A kind of fault.
-    #[derive(clap::ValueEnum)]
+    #[derive(clap::ValueEnum, Serialize, Deserialize)]
     #[value(rename_all = "verbatim")]
     FaultKind {
         F1 = "F1", "duplicates of the same request";
@@ -37,11 +37,9 @@ listed! {
 
 /// A fault that really happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultEvent {
-    /// Its kind.
-    pub kind: FaultKind,
+pub(crate) struct FaultEvent {
+    pub(crate) kind: FaultKind,
     /// The node, if it happened at one.
-    pub node: Option<u32>,
-    /// The details, as text.
-    pub detail: String,
+    pub(crate) node: Option<u32>,
+    pub(crate) detail: String,
 }

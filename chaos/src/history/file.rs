@@ -4,7 +4,6 @@
 //! it was recorded, so that a killed run leaves what it saw.
 
 use std::{
-    fmt,
     fs::File,
     io::{self, BufRead as _, BufReader, Write as _},
     path::Path,
@@ -18,35 +17,25 @@ use super::{Event, What};
 use placet_testkit::moment::Moment;
 
 /// Records events; cheap to clone, to be shared by everything that observes.
-#[derive(Clone)]
-pub struct Recorder {
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder {
     inner: Arc<Mutex<Inner>>,
 }
 
+#[derive(Debug)]
 struct Inner {
     file: File,
-    events: u64,
     failed: Option<io::Error>,
 }
 
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("events", &self.events()).finish_non_exhaustive()
-    }
-}
-
 impl Recorder {
-    /// A new history at `path`.
-    ///
-    /// # Errors
-    /// When the file cannot be made.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         let file = File::create(path).with_context(|| format!("`{}`", path.display()))?;
-        Ok(Self { inner: Arc::new(Mutex::new(Inner { file, events: 0, failed: None })) })
+        Ok(Self { inner: Arc::new(Mutex::new(Inner { file, failed: None })) })
     }
 
     /// Records an event that happens now, and returns its moment.
-    pub fn record(&self, what: What) -> Moment {
+    pub(crate) fn record(&self, what: What) -> Moment {
         let mut inner = self.inner.lock();
         // Within the lock, so that the file is in order.
         let at = Moment::now();
@@ -54,16 +43,8 @@ impl Recorder {
         at
     }
 
-    /// How many events there are.
-    pub fn events(&self) -> u64 {
-        self.inner.lock().events
-    }
-
-    /// Ends it: everything is on disk then.
-    ///
-    /// # Errors
-    /// The first error of writing an event.
-    pub fn finish(&self) -> io::Result<()> {
+    /// Ends it: everything is on disk then, or this is the first error of writing.
+    pub(crate) fn finish(&self) -> io::Result<()> {
         let mut inner = self.inner.lock();
         match inner.failed.take() {
             Some(error) => Err(error),
@@ -78,20 +59,14 @@ impl Inner {
             line.push(b'\n');
             self.file.write_all(&line)
         });
-        match written {
-            Ok(()) => self.events = self.events.saturating_add(1),
-            Err(error) => {
-                self.failed.get_or_insert(error);
-            }
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
         }
     }
 }
 
-/// Reads a history.
-///
-/// # Errors
-/// When the file cannot be read or a line is not an event, such as a last line that was cut off.
-pub fn read(path: &Path) -> Result<Vec<Event>> {
+/// Reads a history. A line that is no event is an error, also a last one that was cut off.
+pub(crate) fn read(path: &Path) -> Result<Vec<Event>> {
     let file = File::open(path).with_context(|| format!("`{}`", path.display()))?;
     let lines = BufReader::new(file).lines().zip(1_u64..);
     let event = |(line, number): (io::Result<String>, u64)| -> Result<Event> {

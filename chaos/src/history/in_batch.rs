@@ -8,7 +8,7 @@ use super::request::{Answer, Reply, leaks, of_problem, text};
 
 impl Reply {
     /// Reads an answer of `/v1/runs/{id}/batches`. Anything else, such as a problem document, is read as for other endpoints.
-    pub fn read_in_batch(
+    pub(crate) fn read_in_batch(
         request: u64,
         status: u16,
         body: &[u8],

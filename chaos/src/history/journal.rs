@@ -10,75 +10,58 @@ use serde_json::Value;
 mod directive;
 mod image;
 
-pub use directive::{DirectiveImage, GrantImage};
-pub use image::{ApprovalImage, AttemptImage, RecordImage, Resolved};
+pub(crate) use directive::DirectiveImage;
+#[cfg(test)]
+pub(crate) use directive::GrantImage;
+pub(crate) use image::{ApprovalImage, AttemptImage, RecordImage, Resolved};
 
-/// One entry of a log.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct JournalEntry {
+pub(crate) struct JournalEntry {
     /// The log: one for an embedded ledger, one for each epoch of a shared one.
-    pub log: String,
+    pub(crate) log: String,
     /// Its number in the log, from 1.
-    pub seq: u64,
-    /// The epoch that wrote it.
-    pub epoch: u64,
+    pub(crate) seq: u64,
+    pub(crate) epoch: u64,
     /// When, by the ledger's clock.
-    pub at_ms: i64,
-    /// The hash of this entry.
+    pub(crate) at_ms: i64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub hash: String,
+    pub(crate) hash: String,
     /// The hash of the entry before.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub prev: String,
-    /// Changes of records.
+    pub(crate) prev: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<RecordChange>,
-    /// Changes of approvals.
+    pub(crate) changes: Vec<RecordChange>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub approvals: Vec<ApprovalImage>,
+    pub(crate) approvals: Vec<ApprovalImage>,
     /// Changes of entries of the approval service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub directives: Vec<DirectiveImage>,
+    pub(crate) directives: Vec<DirectiveImage>,
     /// The standing grant that was used once more.
-    pub spend: Option<String>,
-    /// Events.
+    pub(crate) spend: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub audit: Vec<AuditImage>,
+    pub(crate) audit: Vec<AuditImage>,
 }
 
-/// A change of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RecordChange {
+pub(crate) enum RecordChange {
     /// It became this.
     Put(Box<RecordImage>),
     /// Its key became free again: nothing had happened.
-    Removed {
-        /// The record.
-        record_id: String,
-        /// Its last revision.
-        rev: u64,
-    },
+    Removed { record_id: String, rev: u64 },
     /// It was forgotten, long after its end.
-    Forgotten {
-        /// The record.
-        record_id: String,
-        /// Its last revision.
-        rev: u64,
-    },
+    Forgotten { record_id: String, rev: u64 },
 }
 
 impl RecordChange {
-    /// The record.
-    pub fn record_id(&self) -> &str {
+    pub(crate) fn record_id(&self) -> &str {
         match self {
             Self::Put(image) => &image.record_id,
             Self::Removed { record_id, .. } | Self::Forgotten { record_id, .. } => record_id,
         }
     }
 
-    /// Its revision.
-    pub const fn rev(&self) -> u64 {
+    pub(crate) const fn rev(&self) -> u64 {
         match self {
             Self::Put(image) => image.rev,
             Self::Removed { rev, .. } | Self::Forgotten { rev, .. } => *rev,
@@ -86,30 +69,21 @@ impl RecordChange {
     }
 }
 
-/// An event of the audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditImage {
-    /// What happened.
-    pub kind: String,
-    /// In which tenant.
-    pub tenant: Option<String>,
-    /// To which call.
-    pub call_id: Option<String>,
-    /// Under which record.
-    pub record_id: Option<String>,
-    /// With which code.
-    pub code: Option<String>,
+pub(crate) struct AuditImage {
+    pub(crate) kind: String,
+    pub(crate) tenant: Option<String>,
+    pub(crate) call_id: Option<String>,
+    pub(crate) record_id: Option<String>,
+    pub(crate) code: Option<String>,
     /// Digests by name, such as `bundle`.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub digests: std::collections::BTreeMap<String, String>,
+    pub(crate) digests: std::collections::BTreeMap<String, String>,
 }
 
 impl JournalEntry {
     /// Reads an exported entry: its head (`seq`, `epoch`, `at_ms`, `hash`, `prev`) and its content under `payload`.
-    ///
-    /// # Errors
-    /// When something that the checker needs is missing.
-    pub fn read(log: &str, line: &Value) -> Result<Self> {
+    pub(crate) fn read(log: &str, line: &Value) -> Result<Self> {
         let missing = |name: &str| anyhow!("an exported entry has no usable `{name}`");
         let payload = line.get("payload").ok_or_else(|| missing("payload"))?;
         let list = |name: &str| payload.get(name).and_then(Value::as_array).into_iter().flatten();

@@ -2,23 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A change of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeEvent {
-    /// Which node, from 0.
-    pub node: u32,
-    /// What.
+pub(crate) struct NodeEvent {
+    pub(crate) node: u32,
     #[serde(flatten)]
-    pub change: NodeChange,
+    pub(crate) change: NodeChange,
 }
 
-/// The kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
-pub enum NodeChange {
-    /// Its process was started.
+pub(crate) enum NodeChange {
     Started {
-        /// The process.
         pid: u32,
     },
     /// It takes calls.
@@ -28,7 +22,6 @@ pub enum NodeChange {
     },
     /// It refused to start, with a message.
     Refused {
-        /// The message.
         why: String,
     },
     /// SIGKILL.
@@ -41,19 +34,16 @@ pub enum NodeChange {
     StopAsked,
     /// It ended after it was asked to.
     Stopped {
-        /// Its exit code.
         code: Option<i32>,
     },
     /// It ended without being asked to: fail-stop.
     Exited {
-        /// Its exit code.
         code: Option<i32>,
         /// The end of its output.
         why: String,
     },
     /// Its clock was set off against the machine's.
     ClockShifted {
-        /// By how much, in milliseconds.
         by_ms: i64,
     },
 }

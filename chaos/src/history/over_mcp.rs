@@ -16,7 +16,7 @@ const CALL: [&str; 2] = ["/result/_meta/io.placet~1call", "/error/data/io.placet
 
 impl Reply {
     /// Reads an answer of `/mcp`. Anything but a tool's result, such as a problem document, is read as for other endpoints.
-    pub fn read_over_mcp(
+    pub(crate) fn read_over_mcp(
         request: u64,
         status: u16,
         body: &[u8],

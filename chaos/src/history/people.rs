@@ -2,64 +2,48 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A decision was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VoteSent {
+pub(crate) struct VoteSent {
     /// Numbers the decisions of a run.
-    pub vote: u64,
-    /// On which approval.
-    pub approval_id: String,
-    /// In which tenant.
-    pub tenant: String,
-    /// Who decides.
-    pub approver: String,
-    /// Whether it approves.
-    pub approve: bool,
+    pub(crate) vote: u64,
+    pub(crate) approval_id: String,
+    pub(crate) tenant: String,
+    pub(crate) approver: String,
+    pub(crate) approve: bool,
 }
 
 /// The answer to a decision. A decision without an answer may or may not have counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VoteReply {
-    /// Which decision.
-    pub vote: u64,
-    /// The HTTP status.
-    pub status: u16,
+pub(crate) struct VoteReply {
+    pub(crate) vote: u64,
+    pub(crate) status: u16,
     /// The state of the approval in the answer.
-    pub state: Option<String>,
+    pub(crate) state: Option<String>,
 }
 
 /// A standing grant was requested, from what was shown of an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantAsked {
-    /// The approval.
-    pub approval_id: String,
-    /// In which tenant.
-    pub tenant: String,
+pub(crate) struct GrantAsked {
+    pub(crate) approval_id: String,
+    pub(crate) tenant: String,
     /// Who requests it, and thereby agrees to it.
-    pub approver: String,
-    /// How often it is to be used at most.
-    pub uses_max: u32,
+    pub(crate) approver: String,
+    pub(crate) uses_max: u32,
 }
 
-/// An operator acted on a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OperatorAct {
-    /// The record.
-    pub record_id: String,
-    /// In which tenant.
-    pub tenant: String,
-    /// Who.
-    pub operator: String,
-    /// What.
-    pub act: Act,
+pub(crate) struct OperatorAct {
+    pub(crate) record_id: String,
+    pub(crate) tenant: String,
+    pub(crate) operator: String,
+    pub(crate) act: Act,
     /// The HTTP status of the answer; `None`: it was lost, and may or may not have counted.
-    pub status: Option<u16>,
+    pub(crate) status: Option<u16>,
 }
 
-/// What an operator does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub(crate) enum Act {
     /// States that the effect happened.
     Happened,
     /// States that it did not, and will not.

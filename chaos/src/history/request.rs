@@ -8,43 +8,31 @@ use serde_json::Value;
 
 use super::{Class, canonical::fingerprint};
 
-/// A request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sent {
+pub(crate) struct Sent {
     /// Numbers the requests of a run.
-    pub request: u64,
-    /// Which client of the load.
-    pub client: u32,
-    /// To which node.
-    pub node: u32,
-    /// Over which protocol.
-    pub over: Protocol,
-    /// In which tenant.
-    pub tenant: String,
-    /// As which agent.
-    pub agent: String,
-    /// For which user.
-    pub user: Option<String>,
+    pub(crate) request: u64,
+    pub(crate) client: u32,
+    pub(crate) node: u32,
+    pub(crate) over: Protocol,
+    pub(crate) tenant: String,
+    pub(crate) agent: String,
+    pub(crate) user: Option<String>,
     /// Which tool, by its wire name.
-    pub tool: String,
-    /// Its class.
-    pub class: Class,
-    /// Whether people have to agree to it.
-    pub needs_approval: bool,
-    /// The run that pays for it.
-    pub run_id: String,
+    pub(crate) tool: String,
+    pub(crate) class: Class,
+    pub(crate) needs_approval: bool,
+    pub(crate) run_id: String,
     /// The idempotency key; `None` for reads.
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
     /// The [`fingerprint`] of the arguments.
-    pub args: String,
-    /// Why it is sent.
-    pub why: Why,
+    pub(crate) args: String,
+    pub(crate) why: Why,
 }
 
-/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// `/v1`.
     Http,
     /// `/mcp`.
@@ -53,10 +41,9 @@ pub enum Protocol {
     Batch,
 }
 
-/// Why a request is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub(crate) enum Why {
     /// It is the first of its key.
     New,
     /// A duplicate, sent at once.
@@ -85,50 +72,38 @@ pub enum Why {
 
 impl Why {
     /// Whether it is another copy of a call that was sent before.
-    pub const fn is_duplicate(self) -> bool {
+    pub(crate) const fn is_duplicate(self) -> bool {
         !matches!(self, Self::New | Self::OtherPrincipal | Self::Poll)
     }
 }
 
-/// An answer came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reply {
-    /// To which request.
-    pub request: u64,
-    /// The HTTP status.
-    pub status: u16,
-    /// Its content.
-    pub answer: Answer,
-    /// The error code.
-    pub code: Option<String>,
+pub(crate) struct Reply {
+    pub(crate) request: u64,
+    pub(crate) status: u16,
+    pub(crate) answer: Answer,
+    pub(crate) code: Option<String>,
     /// Its statement about the effect: `not_executed`, `executed_and_failed` or `unknown`.
-    pub execution: Option<String>,
+    pub(crate) execution: Option<String>,
     /// Whether it is marked as a result recorded earlier.
-    pub replayed: bool,
-    /// The call it names.
-    pub call_id: Option<String>,
-    /// The approval it names.
-    pub approval_id: Option<String>,
-    /// The result in it.
-    pub result: Option<ResultSeen>,
+    pub(crate) replayed: bool,
+    pub(crate) call_id: Option<String>,
+    pub(crate) approval_id: Option<String>,
+    pub(crate) result: Option<ResultSeen>,
     /// Names of the secrets in its bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub leaks: Vec<String>,
+    pub(crate) leaks: Vec<String>,
 }
 
-/// The content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// Done.
+pub(crate) enum Answer {
     Succeeded,
     /// The upstream was called, and reported a failure.
     Failed,
     /// Waits for people.
     Pending,
-    /// In progress.
     InProgress,
-    /// Unknown outcome.
     Unknown,
     /// The key belongs to another call.
     Conflict,
@@ -144,28 +119,24 @@ pub enum Answer {
 
 /// A result as received by a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResultSeen {
+pub(crate) struct ResultSeen {
     /// The digest of everything that must be equal in two replays.
-    pub digest: String,
+    pub(crate) digest: String,
     /// The dispatch token that the witness wrote into it.
-    pub token: Option<String>,
+    pub(crate) token: Option<String>,
     /// The fingerprint of the arguments that the witness wrote into it.
-    pub args: Option<String>,
+    pub(crate) args: Option<String>,
 }
 
-/// No answer came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lost {
-    /// To which request.
-    pub request: u64,
-    /// How it was lost.
-    pub how: Loss,
+pub(crate) struct Lost {
+    pub(crate) request: u64,
+    pub(crate) how: Loss,
 }
 
-/// How an answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Loss {
+pub(crate) enum Loss {
     /// The connection was refused: nothing was sent.
     NotConnected,
     /// The connection broke.
@@ -176,23 +147,17 @@ pub enum Loss {
     Abandoned,
 }
 
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::NotConnected => "not connected",
-            Self::Broken => "broken off",
-            Self::TimedOut => "waited without success",
-            Self::Abandoned => "gone on purpose",
-        })
-    }
-}
-
 /// Fields that may differ between two answers with the same result.
 const OF_THE_ANSWER: [&str; 3] = ["replayed", "trace_context", "trace_id"];
 
 impl Reply {
     /// Reads an answer. `secrets` are the names and texts that must not occur in it.
-    pub fn read(request: u64, status: u16, body: &[u8], secrets: &[(String, String)]) -> Self {
+    pub(crate) fn read(
+        request: u64,
+        status: u16,
+        body: &[u8],
+        secrets: &[(String, String)],
+    ) -> Self {
         let document: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let error = document.get("error").unwrap_or(&document);
         let code = text(error, "error_code");
@@ -260,7 +225,7 @@ pub(super) fn of_problem(status: u16, code: Option<&str>, document: &Value) -> A
 }
 
 /// The names of the secrets in `bytes`.
-pub fn leaks(bytes: &[u8], secrets: &[(String, String)]) -> Vec<String> {
+pub(crate) fn leaks(bytes: &[u8], secrets: &[(String, String)]) -> Vec<String> {
     let holds = |secret: &str| {
         !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
     };

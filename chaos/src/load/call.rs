@@ -8,23 +8,21 @@ use parking_lot::Mutex;
 
 use anyhow::Result;
 use bytes::Bytes;
-use placet_chaos::{
-    history::{
-        Class, What,
-        canonical::fingerprint,
-        request::{Answer, Loss, Lost, Protocol, Reply, Sent, Why},
-    },
-    witness::tools,
-};
 use serde_json::{Value, json};
 use tokio::time::{Duration, timeout};
 
 use super::forms::{Args, Form};
 use crate::{
+    history::{
+        Class, What,
+        canonical::fingerprint,
+        request::{Answer, Loss, Lost, Protocol, Reply, Sent, Why},
+    },
     http::{Answered, Bearer, MCP_REVISION},
     people::USER,
     scene::Scene,
     setup::{LATENCY_MS, SECRET},
+    witness::tools,
 };
 
 /// The most calls of a run that does not test its budget.
@@ -35,23 +33,17 @@ const TURNS: u64 = 6;
 /// One call: a key with its arguments, sent however often.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// In which tenant.
     pub(crate) tenant: String,
-    /// By which agent.
     pub(crate) agent: String,
-    /// Whether for the user.
     pub(crate) delegated: bool,
     /// The witness's name of the tool.
     pub(crate) tool: &'static str,
-    /// The arguments.
     pub(crate) args: Args,
     /// The key; none for a read.
     pub(crate) key: Option<String>,
-    /// The run.
     pub(crate) run: String,
     /// The most calls of it.
     pub(crate) calls_max: u32,
-    /// The client that created it.
     pub(crate) client: u32,
     /// How often nodes had come up when it was last sent.
     seen_starts: AtomicU64,
@@ -65,38 +57,30 @@ pub(crate) struct Call {
 /// One request of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Sending {
-    /// Why.
     pub(crate) why: Why,
-    /// To which node.
     pub(crate) node: usize,
     /// Other arguments.
     pub(crate) args: Option<Args>,
-    /// Their notation.
     pub(crate) form: Form,
     /// When the client disconnects.
     pub(crate) leaves_after: Option<Duration>,
 }
 
 impl Sending {
-    /// A plain request.
     pub(crate) const fn new(why: Why, node: usize) -> Self {
         Self { why, node, args: None, form: Form::Plain, leaves_after: None }
     }
 }
 
-/// Who calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller<'a> {
-    /// Of which tenant.
     pub(crate) tenant: &'a str,
-    /// Which agent.
     pub(crate) agent: &'a str,
     /// Whether on behalf of the user.
     pub(crate) delegated: bool,
 }
 
 impl Call {
-    /// A call that was not sent yet.
     pub(crate) fn new(
         caller: Caller<'_>,
         tool: &'static str,
@@ -138,7 +122,6 @@ impl Call {
         self
     }
 
-    /// The last answer to it.
     pub(crate) fn last(&self) -> Option<Answer> {
         *self.last.lock()
     }
@@ -163,12 +146,10 @@ impl Call {
         Ok(found.clone())
     }
 
-    /// Whether a definite answer came.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::SeqCst)
     }
 
-    /// The reason for sending it again now.
     pub(crate) fn why_again(&self, scene: &Scene) -> Why {
         if self.seen_starts.load(Ordering::SeqCst) < scene.starts() {
             return Why::AfterRestart;
@@ -181,7 +162,6 @@ impl Call {
         }
     }
 
-    /// Sends it once.
     pub(crate) async fn send(&self, scene: &Scene, sending: &Sending) -> Result<Reply, Loss> {
         let args = sending.args.as_ref().unwrap_or(&self.args);
         let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
@@ -192,7 +172,7 @@ impl Call {
             Some(1) => Protocol::Batch,
             _ => Protocol::Http,
         };
-        let sent = Sent { over, ..self.sent(scene, request, sending.node, args, sending.why) };
+        let sent = Sent { over, ..self.sent(request, sending.node, args, sending.why) };
         let tool = sent.tool.clone();
         scene.recorder.record(What::Sent(Box::new(sent)));
         let mut fate = Fate { scene, request, over, told: false };
@@ -255,14 +235,14 @@ impl Call {
         let Some(call_id) = self.call_id() else { return Err(Loss::NotConnected) };
         let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
         let request = scene.next_request();
-        let sent = self.sent(scene, request, node, &self.args, Why::Poll);
+        let sent = self.sent(request, node, &self.args, Why::Poll);
         scene.recorder.record(What::Sent(Box::new(sent)));
         let mut fate = Fate { scene, request, over: Protocol::Http, told: false };
         let path = format!("/v1/calls/{call_id}?wait_ms={wait_ms}");
         fate.tell(scene.api.get(node, &path, &bearer).await)
     }
 
-    fn sent(&self, scene: &Scene, request: u64, node: usize, args: &Args, why: Why) -> Sent {
+    fn sent(&self, request: u64, node: usize, args: &Args, why: Why) -> Sent {
         Sent {
             request,
             client: self.client,
@@ -271,7 +251,7 @@ impl Call {
             tenant: self.tenant.clone(),
             agent: self.agent.clone(),
             user: self.delegated.then(|| USER.to_owned()),
-            tool: format!("{}__{}", scene.adapter, self.tool),
+            tool: format!("{}__{}", tools::ADAPTER, self.tool),
             class: tools::class_of(self.tool).unwrap_or(Class::Opaque),
             needs_approval: tools::needs_approval(self.tool),
             run_id: self.run.clone(),

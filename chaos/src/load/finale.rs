@@ -10,19 +10,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use placet_chaos::{
-    history::{
-        What,
-        fault::FaultKind,
-        people::{Act, OperatorAct},
-        probe::RecordRow,
-        request::Why,
-    },
-    witness::{
-        late,
-        log::{self, Seen},
-    },
-};
 use serde_json::json;
 use tokio::{
     task::JoinSet,
@@ -35,9 +22,20 @@ use super::{
     votes,
 };
 use crate::{
+    history::{
+        What,
+        fault::FaultKind,
+        people::{Act, OperatorAct},
+        probe::RecordRow,
+        request::Why,
+    },
     people::{APPROVERS, OPERATORS, TENANTS},
     scene::Scene,
     seeded::Chance,
+    witness::{
+        late,
+        log::{self, Seen},
+    },
 };
 
 /// Concurrent requests.
@@ -129,7 +127,7 @@ pub(crate) async fn records(
     let bearer = scene.people.bearer(tenant, operator).ok()?;
     let filter = state.map(|state| format!("&state={state}")).unwrap_or_default();
     let path = format!("/v1/ledger?limit=200{filter}");
-    let rows = scene.api.list(node, &path, bearer, "records", RecordRow::read).await?;
+    let rows: Vec<RecordRow> = scene.api.list(node, &path, bearer, "records").await?;
     // One that moves on meanwhile is listed once more.
     let last: BTreeMap<_, _> = rows.into_iter().map(|row| (row.record_id.clone(), row)).collect();
     Some(last.into_values().collect())

@@ -6,12 +6,10 @@ use serde_json::{Value, json};
 
 use crate::seeded::Chance;
 
-/// The arguments of one call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Args {
     /// The subject; no other call has it.
     pub(crate) item: String,
-    /// A number.
     pub(crate) n: u32,
     /// A nested text.
     pub(crate) note: String,
@@ -20,26 +18,18 @@ pub(crate) struct Args {
 /// The notation of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The usual notation.
     Plain,
-    /// Members in another order.
     Reordered,
-    /// Whole numbers with a zero fraction.
     Fraction,
-    /// Numbers with an exponent.
     Exponent,
-    /// Letters as escapes.
     Escaped,
-    /// Extra whitespace.
     Spaced,
 }
 
 impl Form {
-    /// All but the plain one.
     pub(crate) const OTHERS: [Self; 5] =
         [Self::Reordered, Self::Fraction, Self::Exponent, Self::Escaped, Self::Spaced];
 
-    /// Its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -53,18 +43,15 @@ impl Form {
 }
 
 impl Args {
-    /// Arguments about a subject.
     pub(crate) fn new(item: String, chance: &mut Chance) -> Self {
         let n = u32::try_from(chance.within(1..1_000)).unwrap_or(1);
         Self { item, n, note: "caf\u{e9}".to_owned() }
     }
 
-    /// The arguments as a value.
     pub(crate) fn value(&self) -> Value {
         json!({ "item": self.item, "n": self.n, "list": [1, self.n], "options": { "a": self.n, "b": self.note } })
     }
 
-    /// Their text.
     pub(crate) fn text(&self, form: Form) -> String {
         let item = Value::String(self.item.clone()).to_string();
         let note = Value::String(self.note.clone()).to_string();
@@ -104,11 +91,10 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use placet_chaos::history::canonical::fingerprint;
     use serde_json::Value;
 
     use super::{Args, Form};
-    use crate::seeded::Chance;
+    use crate::{history::canonical::fingerprint, seeded::Chance};
 
     fn args() -> Args {
         Args::new("r1-c2-3".to_owned(), &mut Chance::new(5))

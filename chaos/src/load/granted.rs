@@ -4,7 +4,6 @@
 //! Owns requesting the grant and the calls. The checker verifies that no more of them run than was approved.
 
 use bytes::Bytes;
-use placet_chaos::history::{What, fault::FaultKind, people::GrantAsked, request::Why};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
@@ -12,7 +11,12 @@ use super::{
     AtOnce, Load,
     call::{Call, Sending},
 };
-use crate::{people::APPROVERS, scene::Scene, seeded::Chance};
+use crate::{
+    history::{What, fault::FaultKind, people::GrantAsked, request::Why},
+    people::APPROVERS,
+    scene::Scene,
+    seeded::Chance,
+};
 
 /// How long a grant lasts: longer than its calls take, and it ends before the round does.
 const LASTS_MS: u64 = 6_000;

@@ -22,10 +22,6 @@ use std::{
 
 use parking_lot::Mutex;
 
-use placet_chaos::history::{
-    fault::FaultKind,
-    request::{Answer, Loss, Reply, Why},
-};
 use serde::{Deserialize, Serialize};
 use tokio::{
     task::JoinSet,
@@ -36,6 +32,10 @@ use call::{Call, Caller, Sending, is_definite};
 use forms::{Args, Form};
 
 use crate::{
+    history::{
+        fault::FaultKind,
+        request::{Answer, Loss, Reply, Why},
+    },
     people::{AGENTS, TENANTS},
     scene::Scene,
     seeded::Chance,
@@ -47,17 +47,14 @@ const TRIES_MAX: u32 = 5;
 /// The load of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// How many concurrent clients.
     pub(crate) clients: u32,
     /// The longest pause of a client between two calls, in milliseconds.
     pub(crate) pause_ms_max: u64,
-    /// The most calls.
     pub(crate) calls_max: u64,
     /// The relative frequency of each action.
     pub(crate) weights: BTreeMap<Doing, u32>,
 }
 
-/// An action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Doing {
@@ -92,7 +89,6 @@ pub(crate) enum Doing {
 }
 
 impl Doing {
-    /// The fault that it causes.
     pub(crate) const fn fault(self) -> Option<FaultKind> {
         match self {
             Self::Call => None,
@@ -110,7 +106,6 @@ impl Doing {
     }
 }
 
-/// A running load.
 #[derive(Debug)]
 pub(crate) struct Load {
     scene: Arc<Scene>,
@@ -149,7 +144,6 @@ impl Load {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
-    /// Every call so far.
     pub(crate) fn calls(&self) -> Vec<Arc<Call>> {
         self.calls.lock().clone()
     }
@@ -199,7 +193,6 @@ impl Load {
         }
     }
 
-    /// A new call.
     pub(crate) fn fresh(
         &self,
         tool: Option<&'static str>,

@@ -5,16 +5,6 @@
 //! the first attempt alone, since the second one has another token and no answer.
 
 use bytes::Bytes;
-use placet_chaos::{
-    history::{
-        What,
-        fault::FaultKind,
-        people::{Act, OperatorAct},
-        probe::RecordRow,
-        request::{Answer, Why},
-    },
-    witness::control::Manner,
-};
 use serde_json::json;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -23,7 +13,20 @@ use super::{
     call::{Call, Sending},
     finale,
 };
-use crate::{people::OPERATORS, scene::Scene, seeded::Chance, setup::LATENCY_MS};
+use crate::{
+    history::{
+        What,
+        fault::FaultKind,
+        people::{Act, OperatorAct},
+        probe::RecordRow,
+        request::{Answer, Why},
+    },
+    people::OPERATORS,
+    scene::Scene,
+    seeded::Chance,
+    setup::LATENCY_MS,
+    witness::control::Manner,
+};
 
 /// How much later than its deadline the first attempt answers, in milliseconds.
 const LATER_MS: u64 = 2_500;

@@ -2,14 +2,14 @@
 //!
 //! Owns which manner goes with which fault, and that a manner counts only when the witness confirms it.
 
-use placet_chaos::{
-    history::{fault::FaultKind, request::Why},
-    witness::control::Manner,
-};
 use tokio::time::{Duration, sleep};
 
 use super::{Doing, Load, call::Sending};
-use crate::seeded::Chance;
+use crate::{
+    history::{fault::FaultKind, request::Why},
+    seeded::Chance,
+    witness::control::Manner,
+};
 
 /// Makes one call during which the upstream misbehaves, and sends it again.
 pub(crate) async fn misbehave(
@@ -22,33 +22,28 @@ pub(crate) async fn misbehave(
     let (manner, tool) = manner_of(doing, chance);
     let call = load.fresh(Some(tool), client, chance);
     let world = &load.scene.world;
-    let before = (world.counts().await.unwrap_or_default(), world.restarts());
+    let restarts = world.restarts();
     if world.arm(&call.args.item, manner).await.is_err() {
         return;
     }
     load.until_definite(&call, Sending::new(Why::New, node), chance).await;
     if doing == Doing::UpstreamEnds {
-        // Its count ended with it.
+        // What it remembered ended with it.
         for _ in 0..40 {
-            if world.restarts() > before.1 {
+            if world.restarts() > restarts {
                 // No node is at fault, so this excuses no request that hangs at one.
-                let detail = format!("the upstream ended: {}", manner.name());
+                let detail = format!("the upstream ended: {manner:?}");
                 load.scene.injected(FaultKind::F8, None, detail);
                 break;
             }
             sleep(Duration::from_millis(25)).await;
         }
-    } else if let Ok(after) = world.counts().await {
-        let fired = |said: &placet_chaos::witness::control::Said| {
-            said.fired.get(manner.name()).copied().unwrap_or(0)
-        };
-        if fired(&after) > fired(&before.0) {
-            // A late effect is F16 only if somebody probed for it before: the witness's log shows it.
-            if doing != Doing::Delayed {
-                let kind = doing.fault().unwrap_or(FaultKind::F7);
-                load.scene.injected(kind, Some(node), format!("{} at `{tool}`", manner.name()));
-            }
-        }
+    } else if doing != Doing::Delayed
+        // A late effect is F16 only if somebody probed for it before: the witness's log shows it.
+        && world.has_fired(&call.args.item).await.unwrap_or(false)
+    {
+        let kind = doing.fault().unwrap_or(FaultKind::F7);
+        load.scene.injected(kind, Some(node), format!("{manner:?} at `{tool}`"));
     }
     if chance.permille(500) {
         load.until_definite(&call, Sending::new(call.why_again(&load.scene), node), chance).await;

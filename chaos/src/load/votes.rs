@@ -3,28 +3,25 @@
 //! Owns the deciding as an approver does it: look first, then decide on the digest of what was shown.
 
 use bytes::Bytes;
-use placet_chaos::history::{
-    What,
-    fault::FaultKind,
-    people::{VoteReply, VoteSent},
-    request::{Answer, Why},
-};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::call::{Call, Sending};
 use crate::{
+    history::{
+        What,
+        fault::FaultKind,
+        people::{VoteReply, VoteSent},
+        request::{Answer, Why},
+    },
     people::{APPROVERS, OWNER},
     scene::Scene,
     seeded::Chance,
 };
 
-/// How people act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// One approves.
     Approve,
-    /// One denies.
     Deny,
     /// One agrees and one refuses at the same time.
     Race,
@@ -36,7 +33,6 @@ pub(crate) enum Manner {
     ChangedAfter,
     /// One approves when it should have expired.
     Late,
-    /// Nobody does anything.
     Nothing,
 }
 
@@ -73,16 +69,18 @@ pub(crate) async fn decide(scene: &Scene, call: &Call, node: usize, chance: &mut
     let vote = |person, approve| vote(scene, call, &approval, person, approve, node);
     let done = match manner {
         Manner::Nothing => return,
-        Manner::Approve => drop_answered(vote(one, true).await, None),
-        Manner::Deny => drop_answered(vote(one, false).await, None),
+        Manner::Approve | Manner::Deny => {
+            vote(one, manner == Manner::Approve).await;
+            None
+        }
         Manner::Race => {
             let both = tokio::join!(vote(one, true), vote(other, false));
-            both_answered(both.0, both.1).then_some("approved and denied at the same time")
+            both.0.and(both.1).map(|_| "approved and denied at the same time")
         }
         Manner::Twice => {
             let first = vote(one, true).await;
             let both = tokio::join!(vote(one, true), vote(other, true));
-            (first.is_some() && both_answered(both.0, both.1)).then_some("approved twice")
+            first.and(both.0).and(both.1).map(|_| "approved twice")
         }
         Manner::Requester => {
             let own = vote(OWNER, true).await;
@@ -92,7 +90,7 @@ pub(crate) async fn decide(scene: &Scene, call: &Call, node: usize, chance: &mut
                 ));
             }
             vote(one, true).await;
-            own.is_some().then_some("the requester's owner approved")
+            own.map(|_| "the requester's owner approved")
         }
         Manner::ChangedAfter => {
             let agreed = vote(one, true).await;
@@ -103,7 +101,7 @@ pub(crate) async fn decide(scene: &Scene, call: &Call, node: usize, chance: &mut
         }
         Manner::Late => {
             sleep(Duration::from_millis(chance.within(2_500..3_500))).await;
-            drop_answered(vote(one, true).await, Some("approved late"))
+            vote(one, true).await.map(|_| "approved late")
         }
     };
     if let Some(what) = done {
@@ -116,14 +114,6 @@ pub(crate) async fn decide(scene: &Scene, call: &Call, node: usize, chance: &mut
         let again = Sending::new(Why::InFlight, node);
         drop(call.send(scene, &again).await);
     }
-}
-
-fn drop_answered(status: Option<u16>, what: Option<&'static str>) -> Option<&'static str> {
-    status.and(what)
-}
-
-fn both_answered(one: Option<u16>, other: Option<u16>) -> bool {
-    one.is_some() && other.is_some()
 }
 
 /// One vote; the status of the answer.

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use placet_chaos::history::fault::FaultKind;
-
 use super::{Frame, Schedule, Store, applies, draw, faults_of};
+use crate::history::fault::FaultKind;
 
 fn frame(store: Store) -> Frame {
     let faults = FaultKind::ALL.iter().copied().collect();

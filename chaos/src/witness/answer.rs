@@ -9,13 +9,11 @@ use super::{
 
 const JSON: &str = "application/json";
 
-/// A JSON-RPC result.
 pub(super) fn result(id: &Value, result: &Value) -> Reaction {
     let document = json!({"jsonrpc": "2.0", "id": id, "result": result});
     Reaction::answer(200, JSON, document.to_string().as_bytes())
 }
 
-/// A JSON-RPC error.
 pub(super) fn error(id: &Value, code: i32, message: &str) -> Reaction {
     let error = json!({"code": code, "message": message});
     let document = json!({"jsonrpc": "2.0", "id": id, "error": error});
@@ -49,7 +47,6 @@ pub(super) fn of_effect(applied: &Applied) -> Value {
     of_structured(&said, "done")
 }
 
-/// A result with structured content.
 pub(super) fn of_structured(structured: &Value, text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}], "structuredContent": structured})
 }

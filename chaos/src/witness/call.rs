@@ -36,7 +36,6 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Reads it from a JSON-RPC message.
     pub(super) fn read(message: &Value, id: &Value, credential: Option<&str>) -> Option<Self> {
         let params = message.get("params")?;
         let meta = |name: &str| params.get("_meta").and_then(|meta| meta.get(name));
@@ -113,8 +112,8 @@ impl Call {
             let applied = shared.apply(&arrival, started).await?;
             return Ok(answer::result(&self.id, &answer::of_effect(&applied)));
         };
-        let (token, name) = (arrival.token.clone(), manner.name().to_owned());
-        shared.log.note(Seen::Misbehaved { token, manner: name });
+        let (token, how) = (arrival.token.clone(), format!("{manner:?}"));
+        shared.log.note(Seen::Misbehaved { token, manner: how });
         if let Some(without) = self.without_effect(manner, &arrival, shared).await? {
             return Ok(without);
         }

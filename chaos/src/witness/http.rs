@@ -9,12 +9,9 @@ use tokio::{
     net::TcpStream,
 };
 
-/// The longest head.
 const HEAD_BYTES_MAX: usize = 65_536;
-/// The longest body.
 const BODY_BYTES_MAX: usize = 16_777_216;
 
-/// A request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -76,9 +73,7 @@ pub(super) struct Reaction {
 pub(super) enum Then {
     /// It takes the next request.
     Keep,
-    /// It is closed.
     Close,
-    /// It is reset.
     Reset,
 }
 
@@ -93,12 +88,10 @@ impl Reaction {
         Self { bytes: [head.as_bytes(), body].concat(), then: Then::Keep }
     }
 
-    /// An answer without a body.
     pub(super) fn empty(status: u16) -> Self {
         Self::answer(status, "application/json", b"")
     }
 
-    /// No answer.
     pub(super) const fn nothing(then: Then) -> Self {
         Self { bytes: Vec::new(), then }
     }

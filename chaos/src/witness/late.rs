@@ -9,7 +9,7 @@ use super::log::{Line, Seen};
 use placet_testkit::moment::Moment;
 
 /// The tools of these effects, one for each.
-pub fn after_not_found(lines: &[Line]) -> Vec<String> {
+pub(crate) fn after_not_found(lines: &[Line]) -> Vec<String> {
     let mut denied: HashMap<&str, Moment> = HashMap::new();
     let mut late = Vec::new();
     for line in lines {

@@ -4,7 +4,6 @@
 //! [`Log::durable`] has answered for is on the disk.
 
 use std::{
-    fmt,
     fs::{File, OpenOptions},
     io::{self, BufRead as _, BufReader, Write as _},
     path::Path,
@@ -23,36 +22,27 @@ const QUEUE_MAX: usize = 4_096;
 /// The most lines in one batch.
 const BATCH_MAX: usize = 512;
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// When it was written.
+pub(crate) struct Line {
     #[serde(flatten)]
-    pub at: Moment,
-    /// Its content.
+    pub(crate) at: Moment,
     #[serde(flatten)]
-    pub what: Seen,
+    pub(crate) what: Seen,
 }
 
-/// What the witness saw or did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "seen", rename_all = "snake_case")]
-pub enum Seen {
-    /// Its process began.
+pub(crate) enum Seen {
     Booted {
-        /// The process.
         pid: u32,
     },
     /// A call that changes nothing.
     Read {
-        /// The tool.
         tool: String,
     },
     /// A call of a tool with effects came in.
     Arrived(Arrival),
-    /// The effect happened.
     Effect {
-        /// Of which arrival.
         #[serde(flatten)]
         arrival: Arrival,
         /// When the call had come in.
@@ -66,60 +56,45 @@ pub enum Seen {
     Refused(Arrival),
     /// Somebody probed for a token.
     Asked {
-        /// The token.
         token: String,
         /// `committed` or `not_found`.
         state: String,
     },
     /// The witness misbehaved as commanded.
     Misbehaved {
-        /// For which call.
         token: String,
-        /// How.
         manner: String,
     },
 }
 
 /// A call of a tool with effects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrival {
-    /// The tool.
-    pub tool: String,
-    /// Its class.
-    pub class: Class,
-    /// The token.
-    pub token: String,
+pub(crate) struct Arrival {
+    pub(crate) tool: String,
+    pub(crate) class: Class,
+    pub(crate) token: String,
     /// The number of the attempt, as the caller states it.
-    pub attempt: u64,
+    pub(crate) attempt: u64,
     /// The caller's own key, as it states it.
-    pub key: String,
+    pub(crate) key: String,
     /// The number of this token's arrival at this process.
-    pub arrival: u64,
+    pub(crate) arrival: u64,
     /// The fingerprint of the arguments.
-    pub args: String,
+    pub(crate) args: String,
 }
 
 /// A line to be written, and the channel for its confirmation.
 type Job = (Vec<u8>, Option<oneshot::Sender<io::Result<()>>>);
 
 /// The writing side.
-#[derive(Clone)]
-pub struct Log {
+#[derive(Debug)]
+pub(crate) struct Log {
     jobs: SyncSender<Job>,
-}
-
-impl fmt::Debug for Log {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").finish_non_exhaustive()
-    }
 }
 
 impl Log {
     /// Opens the log to append to it. A line that a killed process left unfinished is ended first.
-    ///
-    /// # Errors
-    /// When the file cannot be opened or written.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let whole = std::fs::read(path).or_else(|error| {
             if error.kind() == io::ErrorKind::NotFound { Ok(Vec::new()) } else { Err(error) }
         })?;
@@ -134,16 +109,13 @@ impl Log {
     }
 
     /// Appends a line without waiting.
-    pub fn note(&self, what: Seen) {
+    pub(crate) fn note(&self, what: Seen) {
         // If the log has failed, the next `durable` reports it.
         self.push(what, None).unwrap_or_default();
     }
 
-    /// Appends a line and waits until it is on the disk.
-    ///
-    /// # Errors
-    /// When it cannot be written or synced: it is then unknown whether it is there.
-    pub async fn durable(&self, what: Seen) -> io::Result<()> {
+    /// Appends a line and waits until it is on the disk; after an error it is unknown whether it is there.
+    pub(crate) async fn durable(&self, what: Seen) -> io::Result<()> {
         let (told, waits) = oneshot::channel();
         self.push(what, Some(told))?;
         waits.await.map_err(io::Error::other)?
@@ -183,10 +155,7 @@ fn write(mut file: File, queue: &Receiver<Job>) {
 }
 
 /// Reads a log. Lines that a killed process left unfinished are skipped: nobody has learnt of their content.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn read(path: &Path) -> io::Result<Vec<Line>> {
+pub(crate) fn read(path: &Path) -> io::Result<Vec<Line>> {
     let lines = BufReader::new(File::open(path)?).split(b'\n');
     lines
         .filter_map(|line| match line {

@@ -14,7 +14,6 @@ use super::{
     tools,
 };
 
-/// The supported revision.
 pub(super) const PROTOCOL: &str = "2025-11-25";
 
 /// Serves a connection to its end.

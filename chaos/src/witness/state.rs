@@ -4,7 +4,7 @@
 //! that does not honour it, or after its window.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{HashMap, HashSet},
     io,
     path::Path,
     sync::{
@@ -14,13 +14,13 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_testkit::moment::Moment;
 use tokio::sync::Notify;
 
 use super::{
-    control::{Arm, Manner, Said},
+    control::{Command, Manner},
     log::{self, Arrival, Log, Seen},
 };
 use crate::history::Class;
@@ -38,11 +38,12 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Memory {
     tokens: HashMap<String, Arc<Token>>,
-    armed: Vec<Arm>,
-    fired: BTreeMap<String, u64>,
+    /// Manners by item, each for one call.
+    armed: Vec<(String, Manner)>,
+    /// Items that it misbehaved for.
+    fired: HashSet<String>,
 }
 
-/// The state of one token.
 #[derive(Debug, Default)]
 pub(super) struct Token {
     arrivals: AtomicU64,
@@ -50,7 +51,6 @@ pub(super) struct Token {
     pub(super) applied: tokio::sync::Mutex<Option<Applied>>,
 }
 
-/// An effect.
 #[derive(Debug, Clone)]
 pub(super) struct Applied {
     pub(super) at: Moment,
@@ -87,18 +87,13 @@ impl Shared {
         })
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock()
-    }
-
-    /// The token's entry.
     pub(super) fn token(&self, token: &str) -> Arc<Token> {
-        Arc::clone(self.memory().tokens.entry(token.to_owned()).or_default())
+        Arc::clone(self.memory.lock().tokens.entry(token.to_owned()).or_default())
     }
 
     /// The token's entry, if it has ever arrived.
     pub(super) fn known(&self, token: &str) -> Option<Arc<Token>> {
-        self.memory().tokens.get(token).map(Arc::clone)
+        self.memory.lock().tokens.get(token).map(Arc::clone)
     }
 
     /// Counts an arrival of a token, from 1.
@@ -132,29 +127,22 @@ impl Shared {
 
     /// How to misbehave for a call, if at all.
     pub(super) fn manner(&self, item: &str) -> Option<Manner> {
-        let mut memory = self.memory();
-        let at = memory.armed.iter().position(|arm| arm.fits(item))?;
-        let arm = memory.armed.get_mut(at)?;
-        let manner = arm.manner;
-        arm.times = arm.times.saturating_sub(1);
-        if arm.times == 0 {
-            memory.armed.remove(at);
-        }
-        let fired = memory.fired.entry(manner.name().to_owned()).or_default();
-        *fired = fired.saturating_add(1);
+        let mut memory = self.memory.lock();
+        let at = memory.armed.iter().position(|(armed, _)| armed == item)?;
+        let (item, manner) = memory.armed.remove(at);
+        memory.fired.insert(item);
         Some(manner)
     }
 
-    pub(super) fn arm(&self, arm: Arm) {
-        self.memory().armed.push(arm);
-    }
-
-    pub(super) fn disarm(&self) {
-        self.memory().armed.clear();
-    }
-
-    pub(super) fn said(&self) -> Said {
-        Said { fired: self.memory().fired.clone() }
+    /// Carries out a command, and returns the answer to it.
+    pub(super) fn obey(&self, command: Command) -> bool {
+        let mut memory = self.memory.lock();
+        match command {
+            Command::Arm { item, manner } => memory.armed.push((item, manner)),
+            Command::Disarm => memory.armed.clear(),
+            Command::Fired { item } => return memory.fired.contains(&item),
+        }
+        false
     }
 
     /// Makes the process exit at once.

@@ -8,26 +8,31 @@ use serde_json::{Map, Value, json};
 
 use crate::history::Class;
 
+/// The witness's name as an adapter.
+pub(crate) const ADAPTER: &str = "witness";
+/// The environment of its contract.
+pub(crate) const ENVIRONMENT: &str = "dev";
+/// The name of the secret that its calls carry.
+pub(crate) const SECRET_NAME: &str = "witness";
+/// For how long the token of the keyed tool is honoured, in milliseconds.
+pub(crate) const KEYED_WINDOW_MS: u64 = 7_000;
+/// After how long «not found» means «did not happen», in milliseconds.
+pub(crate) const SETTLE_DELAY_MS: u64 = 500;
 /// The tool that returns the state of a token.
-pub const ASK: &str = "ask";
+pub(crate) const ASK: &str = "ask";
 /// The JSON-RPC error by which a call is refused before anything happened, as the contract declares it.
 pub(super) const DECLINED: i32 = 4_001;
 
-/// One tool.
 #[derive(Debug, Clone, Copy)]
-pub struct Tool {
-    /// Its name.
-    pub name: &'static str,
-    /// Its class.
-    pub class: Class,
-    /// Whether people have to agree to a call.
-    pub needs_approval: bool,
-    /// Its description of itself.
-    pub description: &'static str,
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    pub(crate) class: Class,
+    pub(crate) needs_approval: bool,
+    pub(crate) description: &'static str,
 }
 
 /// The tools that the load calls.
-pub const TOOLS: [Tool; 5] = [
+pub(crate) const TOOLS: [Tool; 5] = [
     Tool {
         name: "look",
         class: Class::Read,
@@ -60,30 +65,17 @@ pub const TOOLS: [Tool; 5] = [
     },
 ];
 
-/// The terms of a contract that do not come from the tools.
-#[derive(Debug, Clone, Default)]
-pub struct Terms {
-    /// How long the token of the keyed tool is honoured, in milliseconds.
-    pub keyed_window_ms: u64,
-    /// After how long «not found» means «did not happen», in milliseconds.
-    pub settle_delay_ms: u64,
-    /// The secret that calls carry.
-    pub secret: Option<String>,
-}
-
 /// The tool with this name, either the witness's own or the wire name `adapter__tool`.
-pub fn tool(name: &str) -> Option<&'static Tool> {
+pub(crate) fn tool(name: &str) -> Option<&'static Tool> {
     let plain = name.rsplit_once("__").map_or(name, |(_, plain)| plain);
     TOOLS.iter().find(|tool| tool.name == plain)
 }
 
-/// The class of a tool.
-pub fn class_of(name: &str) -> Option<Class> {
+pub(crate) fn class_of(name: &str) -> Option<Class> {
     tool(name).map(|tool| tool.class)
 }
 
-/// Whether people have to agree to a call of the tool.
-pub fn needs_approval(name: &str) -> bool {
+pub(crate) fn needs_approval(name: &str) -> bool {
     tool(name).is_some_and(|tool| tool.needs_approval)
 }
 
@@ -131,16 +123,8 @@ fn object(properties: Value, required: &[&str]) -> Value {
 }
 
 /// The contract file, as JSON, which is also YAML.
-///
-/// # Errors
-/// When `adapter` is not a valid adapter name.
-pub fn contract(
-    adapter: &str,
-    environment: &str,
-    url: &str,
-    terms: &Terms,
-) -> Result<Value, placet_types::ids::IdError> {
-    let name: AdapterName = adapter.parse()?;
+pub(crate) fn contract(url: &str) -> Result<Value, placet_types::ids::IdError> {
+    let name: AdapterName = ADAPTER.parse()?;
     let mut capabilities = Map::new();
     for live in live() {
         let mut capability = json!({
@@ -149,14 +133,14 @@ pub fn contract(
             "pin": live.digest(&name),
         });
         if let Some(fields) = capability.as_object_mut() {
-            fields.extend(manners(&live.name, terms));
+            fields.extend(manners(&live.name));
         }
         capabilities.insert(live.name, capability);
     }
-    let mut file = json!({
+    Ok(json!({
         "contract_version": "placet.contract.v1",
-        "adapter": adapter,
-        "environment": environment,
+        "adapter": ADAPTER,
+        "environment": ENVIRONMENT,
         "tenants": "all",
         "description": "The witness of a chaos run.",
         "transport": {"type": "mcp_http", "url": url, "private_network": true},
@@ -165,16 +149,13 @@ pub fn contract(
             "concurrency_max": 256, "queue_max": 2_048, "breaker_failures": 1_000, "breaker_open_ms": 10,
             "result_bytes_max": 4_194_304, "connect_ms_max": 5_000, "calls_per_minute_max": 1_000_000,
         },
+        "credential": {"secret": SECRET_NAME},
         "capabilities": capabilities,
-    });
-    if let (Some(secret), Some(fields)) = (&terms.secret, file.as_object_mut()) {
-        fields.insert("credential".to_owned(), json!({"secret": secret}));
-    }
-    Ok(file)
+    }))
 }
 
 /// What the contract says about a tool's mode and class.
-fn manners(name: &str, terms: &Terms) -> Map<String, Value> {
+fn manners(name: &str) -> Map<String, Value> {
     let probe = json!({
         "tool": ASK, "argument": "token", "timeout_ms": 2_000, "state": "/structured/state",
         "committed": ["committed"], "not_found": ["not_found"], "result": "/structured/result",
@@ -182,12 +163,12 @@ fn manners(name: &str, terms: &Terms) -> Map<String, Value> {
     let dedup = match class_of(name) {
         None | Some(Class::Read) => None,
         Some(Class::Keyed) => Some(json!({
-            "class": "keyed", "window_ms": terms.keyed_window_ms,
-            "settle_delay_ms": terms.settle_delay_ms, "probe": probe,
+            "class": "keyed", "window_ms": KEYED_WINDOW_MS,
+            "settle_delay_ms": SETTLE_DELAY_MS, "probe": probe,
         })),
-        Some(Class::Queryable) => Some(
-            json!({"class": "queryable", "settle_delay_ms": terms.settle_delay_ms, "probe": probe}),
-        ),
+        Some(Class::Queryable) => {
+            Some(json!({"class": "queryable", "settle_delay_ms": SETTLE_DELAY_MS, "probe": probe}))
+        }
         Some(Class::Opaque) => Some(json!({"class": "opaque"})),
     };
     let mode = match (&dedup, needs_approval(name)) {
@@ -209,14 +190,12 @@ fn manners(name: &str, terms: &Terms) -> Map<String, Value> {
 mod tests {
     use placet_types::contract::Contract;
 
-    use super::{TOOLS, Terms, class_of, contract, listed, needs_approval};
+    use super::{TOOLS, class_of, contract, listed, needs_approval};
     use crate::history::Class;
 
     #[test]
     fn the_contract_is_valid_and_every_tool_of_it_may_be_called() {
-        let terms =
-            Terms { keyed_window_ms: 5_000, settle_delay_ms: 500, secret: Some("key".to_owned()) };
-        let file = contract("witness", "chaos", "http://127.0.0.1:9/mcp", &terms).unwrap();
+        let file = contract("http://127.0.0.1:9/mcp").unwrap();
         let contract = Contract::from_file(serde_json::from_value(file).unwrap()).unwrap();
         assert_eq!(contract.capabilities.len(), TOOLS.len() + 1);
         for (name, capability) in &contract.capabilities {

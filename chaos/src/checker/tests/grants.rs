@@ -151,7 +151,7 @@ fn a_grant_that_nobody_agreed_to_or_the_caller_did_is_caught() {
     type Change = fn(&mut DirectiveImage);
     let changes: [(Change, &str); 4] = [
         (|image| image.agreed.clear(), "0 of 1 agreements"),
-        (|image| image.agreed = vec!["scribe".to_owned()], "agreed to the own calls"),
+        (|image| image.agreed = vec!["scribe".to_owned()], "agreed to their own request"),
         (|image| image.state = "proposed".to_owned(), "before it was in force"),
         (|image| image.expires_ms = EPOCH_MS, "when its time was over"),
     ];

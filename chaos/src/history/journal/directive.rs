@@ -7,45 +7,37 @@ use super::image::{Reader, requesters};
 
 /// A new state of an entry of the approval service: of a standing grant with all its limits, of others only that they exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct DirectiveImage {
-    /// The entry.
-    pub directive_id: String,
+pub(crate) struct DirectiveImage {
+    pub(crate) directive_id: String,
     /// `grant`, `break_glass`, `freeze`, `delegation` or `revocation`.
-    pub kind: String,
-    /// The tenant.
-    pub tenant: String,
-    /// Counts its moves.
-    pub rev: u64,
+    pub(crate) kind: String,
+    pub(crate) tenant: String,
+    pub(crate) rev: u64,
     /// `proposed`, `active`, `denied`, `ended` or `reviewed`.
-    pub state: String,
+    pub(crate) state: String,
     /// How often it had been used when this was written.
-    pub uses: u32,
-    /// How many people have to agree.
-    pub quorum: u32,
-    /// Who agreed.
-    pub agreed: Vec<String>,
+    pub(crate) uses: u32,
+    pub(crate) quorum: u32,
+    pub(crate) agreed: Vec<String>,
     /// When it ends, by the ledger's clock.
-    pub expires_ms: i64,
-    /// What a grant permits.
-    pub grant: Option<GrantImage>,
+    pub(crate) expires_ms: i64,
+    pub(crate) grant: Option<GrantImage>,
 }
 
 /// What a standing grant permits.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GrantImage {
+pub(crate) struct GrantImage {
     /// The approval it was proposed from.
-    pub approval_id: String,
+    pub(crate) approval_id: String,
     /// Whose calls it lets pass: agent and user.
-    pub requesters: Vec<String>,
+    pub(crate) requesters: Vec<String>,
     /// The operation, as `adapter/capability`.
-    pub capability: String,
-    /// How often it may be used.
-    pub uses_max: u32,
+    pub(crate) capability: String,
+    pub(crate) uses_max: u32,
 }
 
 impl DirectiveImage {
-    /// Reads an entry of the approval service.
-    pub fn read(document: &Value) -> Option<Self> {
+    pub(crate) fn read(document: &Value) -> Option<Self> {
         let entry = Reader(document);
         let body = Reader(entry.of("body")?);
         let kind = body.text("kind")?;

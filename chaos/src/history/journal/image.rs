@@ -5,110 +5,89 @@ use serde_json::Value;
 
 /// An effect record in a new state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RecordImage {
-    /// The record.
-    pub record_id: String,
-    /// The tenant.
-    pub tenant: String,
-    /// The agent.
-    pub agent: String,
-    /// The user it calls for.
-    pub user: Option<String>,
+pub(crate) struct RecordImage {
+    pub(crate) record_id: String,
+    pub(crate) tenant: String,
+    pub(crate) agent: String,
+    pub(crate) user: Option<String>,
     /// The operation, as `adapter/capability`.
-    pub capability: String,
-    /// The key.
-    pub key: String,
-    /// The call that made the record.
-    pub call_id: String,
-    /// The revision.
-    pub rev: u64,
-    /// The number of arms.
-    pub arm: u32,
+    pub(crate) capability: String,
+    pub(crate) key: String,
+    pub(crate) call_id: String,
+    pub(crate) rev: u64,
+    pub(crate) arm: u32,
     /// How often the upstream was called.
-    pub attempts: u32,
-    /// The name of its state.
-    pub state: String,
+    pub(crate) attempts: u32,
+    pub(crate) state: String,
     /// The attempt in flight, or with an unknown outcome.
-    pub attempt: Option<AttemptImage>,
+    pub(crate) attempt: Option<AttemptImage>,
     /// The attempt of an earlier arm whose outcome is unknown.
-    pub unknown: Option<AttemptImage>,
+    pub(crate) unknown: Option<AttemptImage>,
     /// The digest of the result.
-    pub result: Option<String>,
+    pub(crate) result: Option<String>,
     /// The approval named by the state.
-    pub approval_id: Option<String>,
+    pub(crate) approval_id: Option<String>,
     /// The error code of a failure or a denial.
-    pub code: Option<String>,
+    pub(crate) code: Option<String>,
     /// The former state of a tombstone.
-    pub was: Option<String>,
-    /// How an unknown outcome became known.
-    pub resolved: Option<Resolved>,
+    pub(crate) was: Option<String>,
+    pub(crate) resolved: Option<Resolved>,
     /// The operators who want the record to be sent again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rearm: Vec<String>,
+    pub(crate) rearm: Vec<String>,
 }
 
 /// How an unknown outcome became known.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Resolved {
+pub(crate) struct Resolved {
     /// `late_answer`, `probe` or `operator`.
-    pub by: String,
+    pub(crate) by: String,
     /// The attempt it is about; an operator's statement is about all.
-    pub attempt: Option<u32>,
-    /// The operator.
-    pub operator: Option<String>,
+    pub(crate) attempt: Option<u32>,
+    pub(crate) operator: Option<String>,
 }
 
 /// One call of the upstream as the ledger knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct AttemptImage {
-    /// The number, from 1.
-    pub number: u32,
-    /// The token.
-    pub token: String,
+pub(crate) struct AttemptImage {
+    pub(crate) number: u32,
+    pub(crate) token: String,
     /// The class, by the ledger's name for it: `read_only`, `keyed`, `queryable`, `opaque`.
-    pub class: String,
+    pub(crate) class: String,
     /// The epoch that dispatched it.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// The epoch that has to settle it.
-    pub owner: u64,
+    pub(crate) owner: u64,
     /// The digest of the permitted request.
-    pub request: String,
+    pub(crate) request: String,
     /// The bundle that permitted it.
-    pub bundle: String,
+    pub(crate) bundle: String,
     /// The approval it consumed.
-    pub approval_id: Option<String>,
+    pub(crate) approval_id: Option<String>,
     /// The standing grant it used.
-    pub grant: Option<String>,
+    pub(crate) grant: Option<String>,
     /// Its deadline, by the ledger's clock.
-    pub deadline_ms: i64,
+    pub(crate) deadline_ms: i64,
 }
 
-/// An approval in a new state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ApprovalImage {
-    /// The approval.
-    pub approval_id: String,
-    /// The waiting record.
-    pub record_id: String,
+pub(crate) struct ApprovalImage {
+    pub(crate) approval_id: String,
+    pub(crate) record_id: String,
     /// The digest of the request that is approved.
-    pub request: String,
-    /// The revision.
-    pub rev: u64,
+    pub(crate) request: String,
+    pub(crate) rev: u64,
     /// `pending`, `approved`, `denied`, `expired`, `withdrawn`, `void` or `consumed`.
-    pub state: String,
+    pub(crate) state: String,
     /// Who requests: agent and user.
-    pub requesters: Vec<String>,
-    /// How many people have to agree.
-    pub quorum: u32,
-    /// Who agreed.
-    pub agreed: Vec<String>,
-    /// Who denied.
-    pub refused: Vec<String>,
+    pub(crate) requesters: Vec<String>,
+    pub(crate) quorum: u32,
+    pub(crate) agreed: Vec<String>,
+    pub(crate) refused: Vec<String>,
     /// When it ends, by the ledger's clock.
-    pub expires_ms: i64,
+    pub(crate) expires_ms: i64,
 }
 
-/// Reads one document.
 pub(super) struct Reader<'a>(pub(super) &'a Value);
 
 impl<'a> Reader<'a> {
@@ -134,8 +113,7 @@ impl<'a> Reader<'a> {
 }
 
 impl RecordImage {
-    /// Reads an effect record.
-    pub fn read(document: &Value) -> Option<Self> {
+    pub(crate) fn read(document: &Value) -> Option<Self> {
         let record = Reader(document);
         let scope = Reader(record.of("scope")?);
         let state = record.of("state")?;
@@ -214,8 +192,7 @@ impl AttemptImage {
 }
 
 impl ApprovalImage {
-    /// Reads an approval.
-    pub fn read(document: &Value) -> Option<Self> {
+    pub(crate) fn read(document: &Value) -> Option<Self> {
         let approval = Reader(document);
         let votes: Vec<Reader<'_>> = approval.of("votes")?.as_array()?.iter().map(Reader).collect();
         let who = |choice: &str| {
