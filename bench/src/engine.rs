@@ -328,7 +328,8 @@ fn configure(folder: &Path, contracts: &[ContractFile], ledger: Option<Value>) -
         "environment": contract::ENVIRONMENT,
         "contracts": "contracts",
         "directory": "directory.yaml",
-        "limits": {"held_per_agent_max": 1_000_000, "connections_per_address_max": 1_024},
+        "limits": {"held_per_agent_max": 1_000_000},
+        "http": {"connections_per_address_max": 1_024},
         "telemetry": {"log_filter": "warn"},
     });
     if let (Some(ledger), Some(document)) = (ledger, document.as_object_mut()) {

@@ -1,27 +1,25 @@
 //! The embedded store at a size: claims without the disk, a clean start, and a rebuild of its state, both by the program itself.
 //!
-//! Owns the records, the processes of the parts (so that each starts cold), and the claims. A store is filled by
-//! importing an export, with one entry for each record. Invariants: every record differs from every other, and so does its
-//! content; the folder is deleted at the end.
+//! Owns the records, the processes of the parts (so that each starts cold), and the claims. A store is filled by writing its journal, with
+//! one entry for each record. Invariants: every record differs from every other, and so does its content; the folder is deleted at the end.
 
 use std::{
-    io::{self, BufReader},
+    io,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use placet_ledger::{
     record::{EffectRecord, EffectState, RECORD_VERSION},
-    store::{ClaimAnswer, Store as _},
+    store::{ClaimAnswer, EffectChange, Store as _},
 };
 use placet_store::{
-    embedded::{EmbeddedConfig, EmbeddedStore, StateFate, import},
-    transfer::{ExportItem, ExportWriter},
+    embedded::{ENTRY_VERSION, EmbeddedConfig, EmbeddedStore, Entry, StateFate},
+    journal::{Content, Journal, JournalConfig},
 };
 use placet_types::{
     clock::{Clock, Timestamp},
@@ -40,8 +38,8 @@ const CLAIMS: u64 = 5_000;
 const STEP: u64 = 7_368_787;
 /// The size of the arguments, and of the result.
 const CONTENT_BYTES: usize = 200;
-/// How much of the export is read at once.
-const PIPE_BYTES: usize = 256 << 10;
+/// The journal's kind of an entry that changes records.
+const KIND_CHANGE: u8 = 1;
 
 /// A part of the measurement, in a process of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -112,37 +110,46 @@ pub(crate) async fn part(args: &PartArgs) -> Result<()> {
     Ok(())
 }
 
+/// Writes the journal of a store with this many calls, all ended, and has the store make its state.
 async fn fill(folder: &Path, count: u64) -> Result<Size> {
-    let folder = folder.to_owned();
+    let config = EmbeddedConfig::new(folder);
     let filling = move || {
-        let (reading, writing) = io::pipe()?;
-        let exporting = std::thread::spawn(move || export(writing, count));
-        let input = BufReader::with_capacity(PIPE_BYTES, reading);
-        let imported = import(&EmbeddedConfig::new(folder), None, input)?;
-        exporting.join().map_err(|_panic| anyhow!("the export panicked"))??;
-        ensure!(imported.records == count, "{} records imported", imported.records);
-        Ok(Size::default())
+        let directory = config.directory.join("journal");
+        ensure!(!directory.try_exists()?, "the store is there already");
+        write_journal(
+            JournalConfig {
+                directory,
+                segment_bytes: config.segment_bytes,
+                free_space_watermark_bytes: config.free_space_watermark_bytes,
+                archive: None,
+                medium: Arc::clone(&config.medium),
+            },
+            count,
+        )?;
+        Ok(EmbeddedStore::open(config, Arc::new(Wall))?)
     };
-    tokio::task::spawn_blocking(filling).await.context("the import panicked")?
+    let filled = tokio::task::spawn_blocking(filling).await.context("the filling panicked")?;
+    let (store, report) = filled?;
+    ensure!(report.frames >= count, "the state has {} entries", report.frames);
+    store.close().await?;
+    Ok(Size::default())
 }
 
-/// The export of a store with this many calls, all ended.
-fn export(to: impl io::Write, count: u64) -> Result<()> {
+fn write_journal(config: JournalConfig, count: u64) -> Result<()> {
     let records = Records::new()?;
-    let out = io::BufWriter::with_capacity(PIPE_BYTES, to);
-    let mut writer = ExportWriter::new(out, Vec::new())?;
+    let mut journal = Journal::open(config)?.journal;
     for number in 0..count {
-        let record = records.settled(number, 1, Wall.now())?;
-        writer.put(&ExportItem::Record(Box::new(record)))?;
-        for kind in ["arguments", "result"] {
+        let record = records.settled(number, journal.epoch(), Wall.now())?;
+        let at_ms = record.updated_at.as_ms();
+        let effects = vec![EffectChange::Put(Box::new(record))];
+        let entry = Entry { version: ENTRY_VERSION, effects, ..Entry::default() };
+        let contents = ["arguments", "result"].map(|kind| {
             let bytes = content(kind, number);
-            let (tenant, digest) = (records.tenant.clone(), Digest::of(&bytes));
-            let base64 = STANDARD.encode(bytes);
-            writer.put(&ExportItem::Content { tenant, digest, base64 })?;
-        }
+            Content { tenant: records.tenant.clone(), digest: Digest::of(&bytes), bytes }
+        });
+        journal.append_with(KIND_CHANGE, at_ms, serde_json::to_vec(&entry)?, &contents)?;
     }
-    writer.finish()?;
-    Ok(())
+    Ok(journal.close()?)
 }
 
 async fn claim(folder: &Path, records: u64) -> Result<Size> {
@@ -234,11 +241,11 @@ impl Records {
         })
     }
 
-    /// The record after its call.
+    /// The record after its call, as an entry of its own.
     fn settled(&self, number: u64, epoch: u64, now: Timestamp) -> Result<EffectRecord> {
         let result = Digest::of(&content("result", number));
         let state = EffectState::Succeeded { result, resolved_by: None };
-        Ok(EffectRecord { state, attempts: 1, rev: 2, ..self.claim(number, epoch, now)? })
+        Ok(EffectRecord { state, attempts: 1, rev: 1, ..self.claim(number, epoch, now)? })
     }
 }
 

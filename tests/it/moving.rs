@@ -1,4 +1,4 @@
-//! From the embedded ledger to a database and back, through `placet ledger export` and `import`.
+//! From the embedded ledger to a database, through `placet ledger export` and `import`.
 //!
 //! Owns what operators and callers see of it: nothing is missing, and nothing runs again.
 
@@ -76,7 +76,7 @@ fn beside(setup: &Setup, other: Setup) -> Setup {
 }
 
 #[tokio::test]
-async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
+async fn a_ledger_moves_to_a_database_and_loses_nothing() {
     let database = Database::start().await;
     let home = Setup::new();
     let placet = home.start().await;
@@ -110,11 +110,16 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
         waiting["approval_id"]
     );
     there.ben(&placet).await.decide(&waiting, "approve").await.ok();
-    let done = agent.end_of(&text(&waiting, "call_id")).await.succeeded();
-    let before = listed(&there, &placet).await;
+    agent.end_of(&text(&waiting, "call_id")).await.succeeded();
     placet.stop().await;
-    let (file, exported) = export(&there, "there.jsonl").await;
+    let (file, _) = export(&there, "there.jsonl").await;
     there.configured(&["audit", "verify"]).await.ok();
+    // What the first ledger signed is compared with its own log, which came along.
+    let note = home.data().join("ledger/sealed/journal.note").display().to_string();
+    let verify = ["audit", "verify", "--key", &key, "--checkpoint", &note];
+    let verified = there.configured(&verify).await;
+    let of_journal = verified.ok().lines().find(|line| line.contains("journal: ")).unwrap();
+    assert!(of_journal.contains("signed checkpoint"), "{verified:?}");
     what_is_wrong_with_a_database_is_found(&database, &there).await;
     // Nor is what was executed in the database executed again by a ledger of the same folder.
     let alone = there.with("ledger", json!({}));
@@ -123,33 +128,12 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     let looked_at = alone.configured(&["doctor"]).await;
     assert!(looked_at.code == Some(1) && looked_at.out.contains("node of a database"));
 
+    // There is no way back into a data folder, and nothing is left of the try.
     let back = beside(&alone, Setup::new());
     let refused = back.configured(&["ledger", "import", &file]).await;
-    assert!(refused.code == Some(1) && refused.err.contains("ledger.deployment"), "{refused:?}");
-    let back = back.with("ledger", json!({ "deployment": "placet-2" }));
-    let imported = back.configured(&["ledger", "--json", "import", &file]).await.json();
-    same_counts(&exported, &imported, &ALL[1..]);
-    let placet = back.start().await;
-    assert_eq!(listed(&back, &placet).await, before);
-    let agent = back.agent(&placet).await;
-    back.put("1.txt", "made again");
-    let again = agent.call(&delete("1.txt", "waits")).await.succeeded();
-    assert_eq!(again["tool_call_id"], done["tool_call_id"]);
-    assert!(back.file("1.txt").try_exists().unwrap(), "it ran again");
-    placet.stop().await;
-    back.configured(&["audit", "verify"]).await.ok();
-    // What the first ledger signed is compared with its own log, which came along.
-    let note = home.data().join("ledger/sealed/journal.note").display().to_string();
-    let verify = ["audit", "verify", "--key", &key, "--checkpoint", &note];
-    let verified = back.configured(&verify).await;
-    assert!(verified.ok().contains("imported placet/journal: "), "{verified:?}");
-    assert!(
-        verified.ok().contains("under a signed checkpoint that they agree with"),
-        "{verified:?}"
-    );
-    back.configured(&["ledger", "fsck"]).await.ok();
-    let counted = back.configured(&["ledger", "stats", "--json"]).await.json();
-    assert!(counted["records"]["succeeded"].as_u64().is_some_and(|many| many > 0), "{counted}");
+    let says = "an export of a database is imported into a database";
+    assert!(refused.code == Some(1) && refused.err.contains(says), "{refused:?}");
+    back.start().await.stop().await;
 }
 
 /// Altered and lost contents and an altered entry, one after the other; nothing else is asked of the database afterwards.

@@ -18,10 +18,11 @@ use placet_types::{
 };
 
 /// What happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditKind {
     /// The engine came up and recovered.
+    #[default]
     Started,
     /// A policy bundle became the active one.
     BundleActivated,
@@ -76,7 +77,7 @@ pub enum AuditKind {
 pub const TRIED: &str = "tried";
 
 /// One event of the chain.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditEvent {
     /// What happened.
@@ -175,26 +176,7 @@ impl AuditEvent {
     }
 
     /// An event of `kind` with no other field set.
-    pub const fn new(kind: AuditKind) -> Self {
-        Self {
-            kind,
-            tenant: None,
-            call_id: None,
-            run_id: None,
-            capability: None,
-            chain: None,
-            caller: None,
-            record_id: None,
-            approval_id: None,
-            directives: BTreeSet::new(),
-            code: None,
-            decision: None,
-            digests: BTreeMap::new(),
-            credential: None,
-            audiences: TokenAudiences::new(),
-            taint: BTreeSet::new(),
-            trace_id: None,
-            note: None,
-        }
+    pub fn new(kind: AuditKind) -> Self {
+        Self { kind, ..Self::default() }
     }
 }

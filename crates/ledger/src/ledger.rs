@@ -216,7 +216,7 @@ impl Ledger {
         event.taint.clone_from(&brought.taint);
         // A full store still returns what it has.
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
-        changes.taint = Some(brought);
+        changes.taint.push(brought);
         changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(())

@@ -59,6 +59,17 @@ pub struct EffectRecord {
     pub state: EffectState,
 }
 
+impl EffectRecord {
+    /// The contents that it names: what is parked, its result, and that of an earlier arm. A tombstone names none: they were deleted when it
+    /// became one.
+    pub fn contents(&self) -> impl Iterator<Item = Digest> + use<> {
+        let is_buried = matches!(self.state, EffectState::Tombstone { .. });
+        let of_arm = self.unknown.as_deref().map(|unknown| unknown.result);
+        let all = self.state.result().into_iter().chain(of_arm).chain([self.parked]);
+        all.filter(move |_| !is_buried)
+    }
+}
+
 /// The version of [`EffectRecord`]; records of other versions are not read.
 pub const RECORD_VERSION: u16 = 1;
 

@@ -92,8 +92,8 @@ pub struct Changes {
     pub reserve: Option<Reservation>,
     /// What is returned to a run's budget, because nothing happened. Nothing is returned to meters.
     pub refund: Option<Reservation>,
-    /// Taint that enters a run's context. A run that is not open takes none.
-    pub taint: Option<RunTaint>,
+    /// Taint that enters runs' contexts. A run that is not open takes none.
+    pub taint: Vec<RunTaint>,
     /// The policy epoch of the permit; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
     pub expect_policy: Option<u64>,
     /// The directives that the permit was decided under; refused with [`StoreError::DirectiveMoved`] if they have become stricter since, or

@@ -57,8 +57,6 @@ struct Payload {
     directives: Vec<Value>,
     #[serde(default)]
     audit: Vec<Value>,
-    #[serde(default)]
-    imported: bool,
 }
 
 /// Texts without which a payload holds nothing of interest: most entries of a busy ledger have none of them, and parsing is expensive.
@@ -79,10 +77,6 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
         return found;
     }
     let Ok(payload) = serde_json::from_str::<Payload>(text) else { return found };
-    // An imported entry was reported by the store it came from.
-    if payload.imported {
-        return found;
-    }
     let at = Timestamp::from_ms(entry.at_ms);
     let events: Vec<AuditEvent> = each(payload.audit).collect();
     found.approvals = each(payload.approvals).collect();

@@ -198,16 +198,9 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
     if matches!(error, OpenError::State(_)) {
         return failure.try_this("`placet ledger fsck --rebuild` makes the state from the journal");
     }
-    let refusal = if let OpenError::Io { source, .. } = error {
-        Some(source.kind())
-    } else if let OpenError::Refused(source) | OpenError::Journal(JournalError::Io { source, .. }) =
-        error
+    if let OpenError::Refused(source) | OpenError::Journal(JournalError::Io { source, .. }) = error
+        && let Some(todo) = on_disk(source.kind())
     {
-        Some(source.kind())
-    } else {
-        None
-    };
-    if let Some(todo) = refusal.and_then(on_disk) {
         return failure.try_this(todo);
     }
     let OpenError::Journal(journal) = error else { return failure };
@@ -265,7 +258,6 @@ pub(crate) fn check_own(data: &Path) -> Result<(), Failure> {
     Err(Failure::new(format!("the ledger in `{}` is not used", store_folder(data).display()))
         .because("this folder is or was a node of a database, and what was executed there since would be executed again")
         .try_this("name the database with --ledger, or under `ledger.store`")
-        .try_this("or export the database and import it with another data folder")
         .try_this(format!("or, if nothing was executed there, delete `{}`", witness.display())))
 }
 
@@ -311,10 +303,7 @@ fn in_words(report: &RecoveryReport) -> String {
         StateFate::Kept => String::new(),
         StateFate::Rebuilt { why } => format!(", state rebuilt ({why})"),
     };
-    format!(
-        "ledger: {} entries, {} records{open}{unknown}{torn}{state}",
-        report.frames, report.effects
-    )
+    format!("ledger: {} entries{open}{unknown}{torn}{state}", report.frames)
 }
 
 /// Who holds the lock on the store or on the folder of a node, if anybody does. Changes nothing.

@@ -79,14 +79,9 @@ mod ledger {
 
     use placet_ledger::{
         audit::{AuditEvent, AuditKind},
-        log::LogEntry,
-        proof::{Frontier, checkpoint::Checkpoint, note::NoteName},
         store::{Admission, Changes, Durability, Store as _},
     };
-    use placet_store::{
-        embedded::{EmbeddedConfig, EmbeddedStore},
-        seal::{SealKey, entry_hash, export_header, export_line, sign_checkpoint},
-    };
+    use placet_store::embedded::{EmbeddedConfig, EmbeddedStore};
     use placet_testkit::clock::TestClock;
     use placet_types::clock::Timestamp;
 
@@ -107,38 +102,6 @@ mod ledger {
         changes.audit.push(AuditEvent::new(AuditKind::Started));
         store.commit(changes).await.unwrap();
         store
-    }
-
-    fn name(name: &str) -> NoteName {
-        NoteName::new(name).unwrap()
-    }
-
-    /// A log of another store next to the own one, with its signed checkpoints.
-    fn imported(ledger: &Path) {
-        let mut entry = LogEntry {
-            seq: 1,
-            epoch: 2,
-            at_ms: AT.as_ms(),
-            kind: 1,
-            durable_seq: 0,
-            prev: [0; 32],
-            payload: b"{}".to_vec(),
-            hash: [0; 32],
-        };
-        entry.hash = entry_hash(&entry);
-        let mut tree = Frontier::new();
-        tree.append(&entry.hash, &mut |_, _| {});
-        let origin = name("placet/epoch-2");
-        let header = export_header(&origin).unwrap();
-        let log = format!("{header}\n{}\n", export_line(&entry).unwrap());
-        fs::create_dir_all(ledger.join("imported")).unwrap();
-        fs::write(ledger.join("imported/epoch-2.jsonl"), log).unwrap();
-        let key = SealKey::open_or_create(&ledger.join("seal.key"), &name("placet")).unwrap();
-        let chain = entry.hash;
-        let checkpoint = Checkpoint { origin, head: tree.head(), chain, epoch: 2, at: AT };
-        let note = sign_checkpoint(&key, &checkpoint).unwrap();
-        fs::create_dir_all(ledger.join("sealed")).unwrap();
-        fs::write(ledger.join("sealed/epoch-2.note"), note.to_string()).unwrap();
     }
 
     #[tokio::test]
@@ -170,27 +133,6 @@ mod ledger {
         }
         let lines = fs::read_to_string(dir.path().join("chain.jsonl")).unwrap();
         assert!(lines.starts_with("{\"placet_log\":1,"), "{lines}");
-    }
-
-    #[tokio::test]
-    async fn logs_from_another_store_are_verified_with_the_own_one() {
-        let dir = tempfile::tempdir().unwrap();
-        made(&dir.path().join("placet-data")).await.close().await.unwrap();
-        let ledger = dir.path().join("placet-data/ledger");
-        imported(&ledger);
-        let sound = placet(dir.path(), &["audit", "verify"]).await;
-        let said = text(&sound.stdout);
-        assert_eq!(sound.status.code(), Some(0), "{said}{}", text(&sound.stderr));
-        assert!(said.contains("imported placet/epoch-2: 1 entries, 1 of them under"), "{said}");
-        let file = ledger.join("imported/epoch-2.jsonl");
-        let log = fs::read_to_string(&file).unwrap();
-        for changed in [log.replace("\"{}\"", "\"[]\""), log.lines().next().unwrap().to_owned()] {
-            fs::write(&file, changed).unwrap();
-            let wrong = placet(dir.path(), &["audit", "verify"]).await;
-            let said = text(&wrong.stdout);
-            assert_eq!(wrong.status.code(), Some(1), "{said}");
-            assert!(said.contains("WRONG") && said.contains("epoch-2"), "{said}");
-        }
     }
 
     #[tokio::test]

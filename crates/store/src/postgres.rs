@@ -33,7 +33,6 @@ mod read;
 mod rows;
 mod schema;
 mod sessions;
-mod sightings;
 mod snapshot;
 mod state;
 mod stats;
@@ -57,10 +56,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
@@ -81,7 +80,7 @@ pub use error::OpenError;
 pub use inspect::{Inspection, inspect};
 pub use node::StartReport;
 pub use stats::stats;
-pub use transfer::{export_as, import};
+pub use transfer::{export, import};
 pub use verify::{LogVerdict, LogVisitor, LogsError, log_names, verify_logs};
 
 use crate::claims::Take;
@@ -90,7 +89,7 @@ use crate::journal::PAYLOAD_BYTES_MAX;
 use batch::Piece;
 use connect::{Connector, Purpose};
 use lease::Keeper;
-use node::{EARLIER, Started};
+use node::{EARLIER, FENCE, Started};
 use pool::Pool;
 use state::State;
 use writer::{Order, QUEUE_MAX, Submission, Terms, Ticket, Writer};
@@ -129,15 +128,15 @@ impl PostgresStore {
         let connector = Arc::new(Connector::new(config.url.clone(), config.wait));
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
-        schema::make(&mut connection, config.lease, config.wait).await?;
-        let checking = check_fit(&mut connection, config.witness.as_deref());
-        let checked = limits::within(limits::patience(config.wait), checking).await;
-        checked.map_err(OpenError::refused("tell whether it is fit for this node"))??;
-        let sent = Instant::now();
-        let started = node::start(&mut connection, &config.node, config.lease, config.wait).await?;
-        let Started { report, now_ms, floor_ms } = started;
+        let starting = async {
+            schema::make(&mut connection, &config).await?;
+            check_fit(&mut connection, config.witness.as_deref()).await?;
+            node::start(&mut connection, &config).await
+        };
+        let started = limits::within(&config, "start this node", starting).await?;
+        let Started { report, sent, now_ms, floor_ms } = started;
         config.witness.as_deref().map_or(Ok(()), |folder| witness::begin(folder, report.epoch))?;
-        let state = Arc::new(State::new(report.epoch, now_ms, floor_ms, config.lease));
+        let state = Arc::new(State::new(report.epoch, now_ms, floor_ms));
         state.renewed(sent, config.lease);
         let store = Self::start(&config, connector, state, connection);
         Ok((Arc::new(store), report))
@@ -198,6 +197,17 @@ impl PostgresStore {
         Ok(&self.pool)
     }
 
+    /// The row of what the nodes count together.
+    async fn counts(&self) -> Result<PgRow, StoreError> {
+        let find = || {
+            query(
+                "SELECT policy_epoch, policy_digests, directives_rev FROM placet.ledger WHERE id = 1",
+            )
+        };
+        let rows = self.reading()?.rows(find).await?;
+        rows.into_iter().next().ok_or_else(|| batch::forgotten("its own first row"))
+    }
+
     fn submission(&self, mut changes: Changes) -> Result<Piece, StoreError> {
         let (kind, payload) = encode_entry(&mut changes)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
@@ -228,20 +238,13 @@ impl PostgresStore {
         }
     }
 
-    async fn fence(&self, silent: Vec<sightings::Silent>) -> Result<Vec<u64>, StoreError> {
-        let fencing = async {
-            let mut connection = self.connector.connect(Purpose::Writing).await?;
-            node::fence(&mut connection, self.state.epoch, &silent)
-                .await
-                .map_err(|error| error::Trouble::of(&error).for_reader())
-        };
-        match timeout(self.wait, fencing).await {
-            Ok(fenced) => fenced,
-            Err(_elapsed) => {
-                let wait = self.wait.as_millis();
-                Err(StoreError::Unreachable(format!("no answer within {wait} ms")))
-            }
-        }
+    async fn fence(&self, steady: Duration) -> Result<Vec<u64>, StoreError> {
+        let own = rows::column(self.state.epoch);
+        let steady_ms = i64::try_from(steady.as_millis()).unwrap_or(i64::MAX);
+        let sent_ms = self.state.database_now().as_ms();
+        let fence = || query(FENCE).bind(own).bind(steady_ms).bind(sent_ms);
+        let fenced = self.pool.rows(fence).await?;
+        fenced.iter().map(|row| log::integer(row, "epoch")).collect()
     }
 }
 
@@ -345,47 +348,33 @@ impl Store for PostgresStore {
         if let Some(claimed) = self.state.claims.of_call(call_id) {
             return Ok(Some(claimed));
         }
-        let id = call_id.as_str().to_owned();
-        let find = || {
-            query("SELECT record FROM placet.effects WHERE call_id = $1 LIMIT 1").bind(id.clone())
-        };
-        read::one(&self.pool.rows(find).await?, rows::effect)
+        let sql = "SELECT record FROM placet.effects WHERE call_id = $1 LIMIT 1";
+        read::find(&self.pool, sql, call_id.as_str().to_owned(), rows::effect).await
     }
 
     async fn approval(
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
-        let id = approval_id.as_str().to_owned();
-        let find =
-            || query("SELECT record FROM placet.approvals WHERE approval_id = $1").bind(id.clone());
-        read::one(&self.reading()?.rows(find).await?, rows::approval)
+        let sql = "SELECT record FROM placet.approvals WHERE approval_id = $1";
+        read::find(self.reading()?, sql, approval_id.as_str().to_owned(), rows::approval).await
     }
 
     async fn approval_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
-        let id = call_id.as_str().to_owned();
-        let find = || {
-            query("SELECT record FROM placet.approvals WHERE call_id = $1 ORDER BY place DESC LIMIT 1")
-                .bind(id.clone())
-        };
-        read::one(&self.reading()?.rows(find).await?, rows::approval)
+        let sql =
+            "SELECT record FROM placet.approvals WHERE call_id = $1 ORDER BY place DESC LIMIT 1";
+        read::find(self.reading()?, sql, call_id.as_str().to_owned(), rows::approval).await
     }
 
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
-        let find = || query("SELECT policy_epoch, policy_digests FROM placet.ledger WHERE id = 1");
-        let rows = self.reading()?.rows(find).await?;
-        let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
-        batch::policy(row).map_err(|error| read::unreadable(&error))
+        batch::policy(&self.counts().await?).map_err(|error| read::unreadable(&error))
     }
 
     async fn restriction_version(&self) -> Result<u64, StoreError> {
-        let find = || query("SELECT directives_rev FROM placet.ledger WHERE id = 1");
-        let rows = self.reading()?.rows(find).await?;
-        let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
-        row.try_get("directives_rev").map(rows::number).map_err(|error| read::unreadable(&error))
+        log::integer(&self.counts().await?, "directives_rev")
     }
 
     async fn outbox(&self) -> Result<Outbox, StoreError> {
@@ -398,11 +387,7 @@ impl Store for PostgresStore {
 
     async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
         self.state.check()?;
-        let silent = self.state.sightings().silent(self.lease);
-        if silent.is_empty() {
-            return Ok(Vec::new());
-        }
-        let fenced = self.fence(silent).await?;
+        let fenced = self.fence(self.state.steady_for(self.lease)).await?;
         if !fenced.is_empty() {
             tracing::warn!(
                 ?fenced,
@@ -422,8 +407,8 @@ impl Store for PostgresStore {
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
         let key = rows::run_key(key).map_err(StoreError::Damaged)?;
-        let find = || query("SELECT record FROM placet.runs WHERE run_key = $1").bind(key.clone());
-        read::one(&self.reading()?.rows(find).await?, rows::run)
+        let sql = "SELECT record FROM placet.runs WHERE run_key = $1";
+        read::find(self.reading()?, sql, key, rows::run).await
     }
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {

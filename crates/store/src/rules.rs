@@ -132,7 +132,7 @@ impl<'a> Transaction<'a> {
         if let Some(reservation) = &changes.refund {
             self.refund(reservation)?;
         }
-        if let Some(brought) = &changes.taint {
+        for brought in &changes.taint {
             self.taint(brought)?;
         }
         let reopened: Vec<ApprovalId> = changes
@@ -166,26 +166,6 @@ impl<'a> Transaction<'a> {
         }
         for (directive_id, rev) in std::mem::take(&mut changes.forget_directive) {
             self.forget_directive(directive_id, rev)?;
-        }
-        Ok(())
-    }
-
-    /// Imports records as another store kept them: they begin here with the revisions that they had there.
-    pub(crate) fn take_over(&mut self, changes: &mut Changes) -> Result<(), StoreError> {
-        self.open_runs(std::mem::take(&mut changes.runs))?;
-        for change in std::mem::take(&mut changes.effects) {
-            let EffectChange::Put(record) = change else { return Err(StoreError::Conflict) };
-            let (id, after) = (record.record_id, Some(Arc::new(*record)));
-            self.changed.effects.insert(id, after.clone());
-            self.changed.ops.push(Op::Effect { before: None, after });
-        }
-        for approval in std::mem::take(&mut changes.approvals) {
-            let (id, after) = (approval.approval_id.clone(), Some(Arc::new(approval)));
-            self.changed.approvals.insert(id, after.clone());
-            self.changed.ops.push(Op::Approval { before: None, after });
-        }
-        for directive in std::mem::take(&mut changes.directives) {
-            self.directive_moved(None, directive);
         }
         Ok(())
     }

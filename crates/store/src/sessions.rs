@@ -5,26 +5,25 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use parking_lot::Mutex;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
 use placet_types::sessions::{
     KeptSession, SessionAnswer, SessionLimits, SessionStore, SessionsUnavailable,
 };
-use serde::{Deserialize, Serialize};
 
-/// The largest file that is accepted as a session.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
+use crate::journal::medium::{Disk, replace_file};
+
+/// The largest file that is accepted as a session: the bytes of a sign-in are written as numbers.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The most files that are read.
 const FILES_MAX: usize = 200_000;
-const OWNER_ONLY: u32 = 0o600;
 const OWNER_ONLY_FOLDER: u32 = 0o700;
 const ENDING: &str = "session";
 
@@ -45,17 +44,6 @@ impl fmt::Debug for LocalSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalSessions").field("folder", &self.inner.folder).finish_non_exhaustive()
     }
-}
-
-/// A session as its file holds it.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SessionFile {
-    key: Digest,
-    person: Digest,
-    began_at: Timestamp,
-    used_at: Timestamp,
-    sealed: String,
 }
 
 impl LocalSessions {
@@ -172,23 +160,10 @@ impl Inner {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Written under a temporary name and renamed, so that a file is a whole session or absent. Not synced: a lost session only means a new
-    /// sign-in.
+    /// A file is a whole session or absent.
     fn write(&self, session: &KeptSession) -> io::Result<()> {
-        let path = path_of(&self.folder, &session.key);
-        let beside = path.with_extension("new");
-        let file = SessionFile {
-            key: session.key,
-            person: session.person,
-            began_at: session.began_at,
-            used_at: session.used_at,
-            sealed: STANDARD.encode(&session.sealed),
-        };
-        let text = serde_json::to_vec(&file).map_err(io::Error::other)?;
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(OWNER_ONLY);
-        options.open(&beside)?.write_all(&text)?;
-        fs::rename(&beside, &path)
+        let text = serde_json::to_vec(session).map_err(io::Error::other)?;
+        replace_file(&Disk, &path_of(&self.folder, &session.key), &text)
     }
 }
 
@@ -200,14 +175,7 @@ fn path_of(folder: &Path, key: &Digest) -> PathBuf {
 fn read(path: &Path) -> Option<KeptSession> {
     let mut text = Vec::new();
     File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
-    let file: SessionFile = serde_json::from_slice(&text).ok()?;
-    Some(KeptSession {
-        key: file.key,
-        person: file.person,
-        began_at: file.began_at,
-        used_at: file.used_at,
-        sealed: STANDARD.decode(&file.sealed).ok()?,
-    })
+    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]
@@ -296,7 +264,7 @@ pub(crate) mod tests {
         };
         std::fs::write(file("altered"), "{}").unwrap();
         std::fs::rename(file("moved"), file("another")).unwrap();
-        std::fs::write(path.join("half.new"), "{").unwrap();
+        std::fs::write(path.join("half.tmp"), "{").unwrap();
         let second = open();
         let kept = second.find(Digest::of(b"kept")).await.unwrap().unwrap();
         assert_eq!(kept.used_at, Timestamp::from_ms(NOW).plus_ms(7));

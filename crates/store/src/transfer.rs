@@ -18,13 +18,11 @@
 mod read;
 mod write;
 
-use std::collections::BTreeMap;
 use std::io;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
-use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::digest::Digest;
@@ -45,13 +43,6 @@ pub struct ExportHeader {
     pub placet_export: u16,
     /// Its logs, in the order in which their entries follow.
     pub logs: Vec<ExportedLog>,
-    /// The name under which the ledger's logs were signed: `<deployment>/<log>`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<NoteName>,
-    /// Logs of stores that held the ledger earlier, by the names that they have here, and how they were signed. They are kept for
-    /// verification; their results are in the others.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub kept: BTreeMap<String, NoteName>,
 }
 
 /// One log of an export.
@@ -178,9 +169,9 @@ pub enum TransferError {
     /// Something exists where the ledger is to be made.
     #[error("`{}` is not empty", .0.display())]
     Taken(std::path::PathBuf),
-    /// A log that comes along was signed under the name that the new one would get.
-    #[error("the export holds another log that was signed as `{0}`")]
-    SameName(String),
+    /// It is of a database, and was to become a data folder.
+    #[error("an export of a database is imported into a database")]
+    OfDatabase,
     /// The store on either side refused.
     #[error("{0}")]
     Store(String),

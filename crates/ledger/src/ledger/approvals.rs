@@ -12,10 +12,7 @@ use placet_types::{
     taint::Taint,
 };
 
-use super::{
-    Ledger, LedgerError, content_of,
-    keeping::{named, superseded},
-};
+use super::{Ledger, LedgerError, content_of, keeping::superseded};
 use crate::{
     approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, Tally, VoteError},
     audit::{AuditEvent, AuditKind},
@@ -142,7 +139,7 @@ impl Ledger {
         let mut changes = Changes::completing(event);
         if matches!(change, EffectChange::Remove { .. }) {
             let tenant = &record.scope.tenant;
-            changes.forget_content.extend(named(&record).map(|digest| (tenant.clone(), digest)));
+            changes.forget_content.extend(record.contents().map(|digest| (tenant.clone(), digest)));
         }
         changes.effects.push(change);
         changes.approvals.push(next.clone());

@@ -88,7 +88,7 @@ impl Ledger {
             };
             let moved = record.moved(tombstone, self.store.now()).map_err(StoreError::from)?;
             let tenant = &record.scope.tenant;
-            changes.forget_content.extend(named(record).map(|digest| (tenant.clone(), digest)));
+            changes.forget_content.extend(record.contents().map(|digest| (tenant.clone(), digest)));
             let approval = self.store.approval_of_call(&record.call_id).await?;
             if let Some(approval) = approval.filter(|of| of.record_id == record.record_id) {
                 changes.forget_content.extend(shown(&approval));
@@ -168,20 +168,14 @@ fn event_of_approval(kind: AuditKind, approval: &ApprovalRecord) -> AuditEvent {
     event
 }
 
-/// The contents that a record refers to: the parked call, its result, and that of an earlier arm.
-pub(super) fn named(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
-    let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
-    record.state.result().into_iter().chain(of_arm).chain([record.parked])
-}
-
 /// The contents that a record no longer refers to after its move: unreachable, so dropped in the same commit.
 pub(super) fn superseded(before: &EffectRecord, after: &EffectRecord) -> Vec<(TenantId, Digest)> {
     if before.rev == 0 {
         // A claim: none of it was stored yet.
         return Vec::new();
     }
-    let kept: Vec<Digest> = named(after).collect();
-    let gone = named(before).filter(|digest| !kept.contains(digest));
+    let kept: Vec<Digest> = after.contents().collect();
+    let gone = before.contents().filter(|digest| !kept.contains(digest));
     gone.map(|digest| (before.scope.tenant.clone(), digest)).collect()
 }
 

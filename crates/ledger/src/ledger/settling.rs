@@ -22,9 +22,6 @@ use crate::{
     store::{Admission, Changes, Durability, StoreError},
 };
 
-/// How often taint is added to a run that moves meanwhile, before that is left to a later attempt.
-const TRIES: usize = 8;
-
 impl Ledger {
     /// Records the outcome of a dispatch durably, before any caller is told (T4 to T6).
     ///
@@ -106,7 +103,6 @@ impl Ledger {
         };
         let brought = brought.filter(|_| state.has_words());
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
-        let missed = self.bring_to_others(record, brought.as_ref()).await?;
         event.kind = AuditKind::Resolved;
         event.record_id = Some(record.record_id);
         event.code = result.error.as_ref().map(|error| error.error_code);
@@ -116,72 +112,52 @@ impl Ledger {
         changes.forget_content = superseded(record, &moved);
         changes.refund = refund;
         changes.put(&moved);
+        self.bring_to_others(record, brought.as_ref(), &mut changes).await?;
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
-        changes.audit.extend(missed);
         self.call_off(record, &moved, &mut changes).await?;
         self.store.commit(changes).await?;
         Ok(moved)
     }
 
     /// The result is told to other runs than the one whose attempt brought it: the record's own run asks by the call's id, and the run of
-    /// the parked call may be waiting for approval. The result's taint enters their contexts before it can be read.
-    ///
-    /// A run that cannot be read or written decides nothing, and does not keep another run's outcome from being recorded: what it misses is
-    /// returned as events for the commit of the outcome. Errors are those that the outcome would meet as well, or transient ones; never
-    /// [`StoreError::Conflict`], which would be taken for the outcome's own.
+    /// the parked call may be waiting for approval. The result's taint enters their contexts in the commit that records the outcome.
     async fn bring_to_others(
         &self,
         record: &EffectRecord,
         brought: Option<&RunTaint>,
-    ) -> Result<Vec<AuditEvent>, LedgerError> {
-        let Some(brought) = brought else { return Ok(Vec::new()) };
-        let mut missed = Vec::new();
+        changes: &mut Changes,
+    ) -> Result<(), LedgerError> {
+        let Some(RunTaint { run, taint, .. }) = brought else { return Ok(()) };
         let mut others = BTreeSet::from([record.run_id.clone()]);
         match self.parked(record).await {
-            Ok(parked) => {
-                others.insert(parked.run.run_id);
-            }
-            Err(error) if concerns_all(&error) => return Err(error),
+            Ok(parked) => drop(others.insert(parked.run.run_id)),
+            Err(error) if error.is_transient() => return Err(error),
             // A parked call that cannot be read cannot be waited for.
             Err(_damaged) => {}
         }
-        others.remove(&brought.run.run_id);
+        others.remove(&run.run_id);
         for run_id in others {
+            let mut event = event_of(AuditKind::RunTainted, record);
+            event.run_id = Some(run_id.clone());
+            event.taint.clone_from(taint);
             // The scope of a key is one agent, for one user.
-            let key = RunKey { run_id, ..brought.run.clone() };
-            let brought = RunTaint { run: key, session: None, taint: brought.taint.clone() };
-            match self.bring_to(record, &brought).await {
-                Ok(()) => {}
-                Err(error) if concerns_all(&error) => return Err(error),
-                Err(error) => {
-                    let mut event = event_of(AuditKind::RunTainted, record);
-                    event.run_id = Some(brought.run.run_id);
-                    event.taint = brought.taint;
-                    event.note =
-                        Some(format!("could not be kept in the context of the run: {error}"));
-                    missed.push(event);
+            let run = RunKey { run_id, ..run.clone() };
+            match self.store.run(&run).await {
+                Ok(Some(known)) if known.tainted(taint).is_some() => {
+                    changes.taint.push(RunTaint { run, session: None, taint: taint.clone() });
                 }
+                Ok(_) => continue,
+                // A run that is damaged decides nothing, and keeps no other run's outcome from being recorded.
+                Err(StoreError::Damaged(why)) => {
+                    event.note =
+                        Some(format!("could not be kept in the context of the run: {why}"));
+                }
+                Err(error) => return Err(error.into()),
             }
+            changes.audit.push(event);
         }
-        Ok(missed)
-    }
-
-    /// Adds taint to the context of one other run, if it is open and does not have all of it.
-    async fn bring_to(&self, record: &EffectRecord, brought: &RunTaint) -> Result<(), LedgerError> {
-        for _ in 0..TRIES {
-            let known = self.store.run(&brought.run).await?;
-            if known.is_none_or(|known| known.tainted(&brought.taint).is_none()) {
-                return Ok(());
-            }
-            let event = event_of(AuditKind::RunTainted, record);
-            match self.taint_run(brought.clone(), event).await {
-                Err(LedgerError::Store(StoreError::Conflict)) => {}
-                kept => return kept,
-            }
-        }
-        let why = format!("run `{}` moved again and again", brought.run.run_id);
-        Err(StoreError::LockTimeout(why).into())
+        Ok(())
     }
 
     /// Ends the approval that `before` waited for, if `moved` ended without it: it has nothing left to approve.
@@ -259,7 +235,6 @@ impl Ledger {
         let is_of_another =
             brought.as_ref().is_some_and(|brought| brought.run.run_id != record.run_id);
         let told = brought.as_ref().filter(|_| is_of_another);
-        let missed = self.bring_to_others(record, told).await?;
         let mut event = event_of(AuditKind::Settled, record);
         event.code = result.error.as_ref().map(|error| error.error_code);
         event.trace_id = Some(result.trace_id.clone());
@@ -272,23 +247,12 @@ impl Ledger {
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.put(&moved);
+        self.bring_to_others(record, told, &mut changes).await?;
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
-        changes.audit.extend(missed);
         self.store.commit(changes).await?;
         Ok(moved)
     }
-}
-
-/// Whether the store would refuse the outcome as well, now or for good: other errors concern only what was asked for.
-const fn concerns_all(error: &LedgerError) -> bool {
-    error.is_transient()
-        || matches!(
-            error,
-            LedgerError::Store(
-                StoreError::Fenced | StoreError::Stopped(_) | StoreError::Uncertain(_)
-            )
-        )
 }
 
 /// What an unknown outcome returns to its run's budget once it is known that nothing happened. Only then: what was executed and failed is
@@ -332,7 +296,7 @@ const fn has_words(outcome: &Outcome) -> bool {
 fn bring(changes: &mut Changes, event: &mut AuditEvent, brought: Option<RunTaint>) {
     if let Some(brought) = brought {
         event.taint.clone_from(&brought.taint);
-        changes.taint = Some(brought);
+        changes.taint.push(brought);
     }
 }
 

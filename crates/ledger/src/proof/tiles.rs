@@ -167,13 +167,18 @@ impl<T: Tiles> Nodes for TileNodes<'_, T> {
         let (tile, offset) = place_of(level, node.index.wrapping_shl(above));
         let end = offset.saturating_add(1_usize.wrapping_shl(above));
         let hashes = self.hashes(tile)?;
-        let mut row = hashes.get(offset..end).ok_or(ViewError::Short(tile))?.to_vec();
-        while row.len() > 1 {
-            let (pairs, _none) = row.as_chunks::<2>();
-            row = pairs.iter().map(|[left, right]| node_hash(left, right)).collect();
-        }
-        row.first().copied().ok_or(ViewError::Short(tile))
+        hashes.get(offset..end).and_then(root_of).ok_or(ViewError::Short(tile))
     }
+}
+
+/// The hash above a row of hashes whose number is a power of two, as in a full tile.
+pub fn root_of(hashes: &[Digest]) -> Option<Digest> {
+    let mut row = hashes.to_vec();
+    while row.len() > 1 {
+        let (pairs, _none) = row.as_chunks::<2>();
+        row = pairs.iter().map(|[left, right]| node_hash(left, right)).collect();
+    }
+    row.first().copied()
 }
 
 /// Tiles in memory: all of a small log, or the few that a proof needs.

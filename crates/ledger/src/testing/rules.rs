@@ -43,7 +43,7 @@ impl Inner {
         {
             *run = run.refunded(refund.cents);
         }
-        if let Some(brought) = changes.taint {
+        for brought in changes.taint {
             for key in brought.keys() {
                 if let Some(run) = self.runs.get_mut(&key) {
                     run.taint.extend(&brought.taint);

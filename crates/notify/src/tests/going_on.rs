@@ -250,18 +250,6 @@ async fn in_quiet_hours_only_what_cannot_wait_is_told() {
 }
 
 #[tokio::test]
-async fn what_came_from_another_store_was_told_of_there() {
-    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
-    let mut sender = sender(&config, &chain, &boy);
-    turn(&mut sender).await;
-    let held = approval(1);
-    let event = json!({ "kind": "held", "approval_id": held.approval_id });
-    chain.append("journal", json!({ "approvals": [held], "audit": [event], "imported": true }));
-    turn(&mut sender).await;
-    assert_eq!(boy.said(), Vec::<String>::new());
-}
-
-#[tokio::test]
 async fn a_sender_ends_with_its_ledger() {
     let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
     chain.refuses(Some(StoreError::Fenced));

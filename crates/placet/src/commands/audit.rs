@@ -1,11 +1,10 @@
 //! `placet audit`: the audit chain, what is signed about it, and how others verify it.
 //!
-//! Owns the options. Verifying needs no running Placet ([`verify`], of a database [`shared`], of logs that came from one [`imported`]), nor does [`export`]; receipts, checkpoints
+//! Owns the options. Verifying needs no running Placet ([`verify`], of a database [`shared`]), nor does [`export`]; receipts, checkpoints
 //! and proofs come from one ([`evidence`]).
 
 mod evidence;
 mod export;
-mod imported;
 mod shared;
 mod verify;
 

@@ -104,7 +104,7 @@ enum Action {
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Create a ledger from an export, where there is none yet.
+    /// Create a ledger from an export, where there is none yet; of a database's export only in a database.
     Import {
         /// The file, or `-` for standard input.
         file: PathBuf,

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, io};
 
 use placet_store::embedded::{self, EmbeddedConfig, OpenError, StateVerdict, VerifyReport};
+use placet_store::journal::JournalError;
 use placet_store::postgres::{self, PostgresConfig};
 use placet_store::progress::Progress;
 use serde_json::json;
@@ -83,7 +84,7 @@ async fn check_database(database: &PostgresConfig, json: bool) -> Outcome {
     let faults = logs.iter().filter_map(|log| Some((log.log.as_str(), log.fault.as_ref()?)));
     let mut problems: Vec<String> =
         faults.map(|(log, fault)| format!("log `{log}`: {fault}")).collect();
-    let read = postgres::export_as(database, None, io::sink()).await;
+    let read = postgres::export(database, io::sink()).await;
     let read = read.map_err(|error| problems.push(error.to_string())).unwrap_or_default();
     let report = json!({
         "ok": problems.is_empty(),
@@ -121,7 +122,7 @@ pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
         Choice::Embedded => {
             let uncounted = |error: &OpenError| {
                 let failure = refused(error);
-                if matches!(error, OpenError::Io { what: "find the state", .. }) {
+                if let OpenError::Journal(JournalError::Io { what: "find the state", .. }) = error {
                     return failure.try_this(
                         "a start, or `placet ledger fsck --rebuild`, makes it from the journal",
                     );
@@ -241,9 +242,7 @@ pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
     let store = stopped(config)?;
     let report = offline(store, embedded::rebuild, refused).await?;
     if json {
-        output::json(
-            &json!({ "ok": true, "entries": report.frames, "records": report.effects, "approvals": report.approvals }),
-        );
+        output::json(&json!({ "ok": true, "entries": report.frames }));
     } else {
         output::line(in_words(&report));
     }

@@ -55,19 +55,18 @@ async fn write(
     out: impl io::Write + Send + 'static,
 ) -> Result<TransferSummary, Failure> {
     let mut out = Counted::new(out, "bytes written:");
-    let deployment = config.ledger.deployment.clone();
     match choice(config, &config.data)? {
         Choice::Embedded => {
             let store = offline::stopped(config)?;
             let work = tokio::task::spawn_blocking(move || {
-                let summary = embedded::export(&store, Some(deployment), &mut out)?;
+                let summary = embedded::export(&store, &mut out)?;
                 out.flush()?;
                 Ok(summary)
             });
             done(work.await.attempted("the export broke off")?)
         }
         Choice::Postgres(postgres) => {
-            let summary = done(postgres::export_as(&postgres, Some(deployment), &mut out).await)?;
+            let summary = done(postgres::export(&postgres, &mut out).await)?;
             out.flush().attempted("the export cannot be written")?;
             Ok(summary)
         }
@@ -125,10 +124,7 @@ pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome 
     let summary = match choice(config, &config.data)? {
         Choice::Embedded => {
             let store = embedded_config(config, &config.data);
-            let deployment = config.ledger.deployment.clone();
-            let work = tokio::task::spawn_blocking(move || {
-                embedded::import(&store, Some(&deployment), input)
-            });
+            let work = tokio::task::spawn_blocking(move || embedded::import(&store, input));
             done(work.await.attempted("the import broke off")?)?
         }
         Choice::Postgres(postgres) => done(postgres::import(&postgres, input).await)?,
@@ -157,9 +153,9 @@ fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummar
         TransferError::Lost { .. } => Failure::new(what)
             .because(error)
             .try_this("`placet ledger fsck` names those of a data folder, and the log those of a database: put them back from a backup"),
-        TransferError::SameName(_) => Failure::new(what)
+        TransferError::OfDatabase => Failure::new(what)
             .because(error)
-            .try_this("give this ledger a name of its own under `ledger.deployment`: checkpoints of two logs with one name contradict each other"),
+            .try_this("name an empty database with --ledger, or under `ledger.store`"),
         TransferError::NotWhole(_) | TransferError::Malformed { .. } => Failure::new(what)
             .because(error)
             .try_this("export it again: nothing was made of this file"),

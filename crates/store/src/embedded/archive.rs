@@ -7,9 +7,8 @@ use placet_types::clock::Timestamp;
 
 use super::codec::decode_place;
 use super::keeper::{Archived, KeepError, Keeper};
-use super::keys;
-use super::open::leaves;
 use super::tree::{List, Order};
+use super::{keys, merkle};
 use crate::journal::Base;
 
 impl Keeper {
@@ -48,12 +47,10 @@ impl Keeper {
             self.snapshot()?;
         }
         let size = last.seq;
-        let shown = self.state.merkle.view(&self.tree, |view| view.frontier(size));
+        let shown = merkle::view(&self.tree, |view| view.frontier(size));
         let frontier = shown.map_err(|error| KeepError::Merkle(error.to_string()))?;
-        // A start reads the hashes of the entries that are in no full tile from the journal, and from the base.
-        let leaves = leaves(&self.journal, &self.base, size)?;
         let first_seq = last.seq.saturating_add(1);
-        Ok(Some(Base { segment, first_seq, prev: last.hash, leaves, frontier }))
+        Ok(Some(Base { segment, first_seq, prev: last.hash, frontier }))
     }
 
     /// The first segment with a content that is kept or still to be erased.

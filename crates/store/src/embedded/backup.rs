@@ -9,25 +9,24 @@ use std::path::Path;
 
 use super::identity::UNFINISHED;
 use super::keeper::{BackupMade, KeepError, Keeper};
-use super::kept::IMPORTED;
 use super::open::JOURNAL;
 use super::snapshot::SNAPSHOTS;
 use crate::journal::medium::replace_file;
-use crate::journal::{Witness, copy_file, segment_path};
+use crate::journal::{JournalError, Witness, copy_file, segment_path};
 
 impl Keeper {
     /// Copies everything into an empty folder.
     pub(super) fn backup(&mut self, to: &Path) -> Result<BackupMade, KeepError> {
         let medium = std::sync::Arc::clone(&self.medium);
-        medium.create_dir(to).map_err(KeepError::io("make the folder", to))?;
+        medium.create_dir(to).map_err(JournalError::io("make the folder", to))?;
         let is_empty = medium.list(to).map(|names| names.is_empty());
-        if !is_empty.map_err(KeepError::io("list the folder", to))? {
+        if !is_empty.map_err(JournalError::io("list the folder", to))? {
             let taken = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
-            return Err(KeepError::io("make a copy in", to)(taken));
+            return Err(JournalError::io("make a copy in", to)(taken).into());
         }
         // A copy without its last part would open, and have forgotten or lost something.
         let unfinished = to.join(UNFINISHED);
-        replace_file(&*medium, &unfinished, b"").map_err(KeepError::io("write", &unfinished))?;
+        replace_file(&*medium, &unfinished, b"").map_err(JournalError::io("write", &unfinished))?;
         // So that the copy starts quickly. Nothing is archived while this thread copies.
         self.snapshot()?;
         // Contents deleted from here on are still named by entries in the copy.
@@ -35,52 +34,35 @@ impl Keeper {
         let copied = self.copy_all(to);
         self.state.erasing.release();
         let made = copied?;
-        medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
-        medium.remove(&unfinished).map_err(KeepError::io("remove", &unfinished))?;
-        medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
+        medium.sync_dir(to).map_err(JournalError::io("sync the folder", to))?;
+        medium.remove(&unfinished).map_err(JournalError::io("remove", &unfinished))?;
+        medium.sync_dir(to).map_err(JournalError::io("sync the folder", to))?;
         Ok(made)
     }
 
     fn copy_all(&self, to: &Path) -> Result<BackupMade, KeepError> {
         let seq = self.journal.durable_seq();
         let (mut bytes, head) = self.copy_journal(&to.join(JOURNAL), seq)?;
-        let newest = self.snapshots.list()?.last().map(|seq| self.snapshots.path(*seq));
-        bytes = bytes.saturating_add(self.copy_files(newest, &to.join(SNAPSHOTS))?);
-        let imported = self.directory.join(IMPORTED);
-        let kept = match self.medium.list(&imported) {
-            Ok(names) => names.iter().map(|name| imported.join(name)).collect(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(KeepError::io("list the folder", &imported)(error)),
-        };
-        bytes = bytes.saturating_add(self.copy_files(kept, &to.join(IMPORTED))?);
+        if let Some(newest) = self.snapshots.list()?.last() {
+            bytes = bytes.saturating_add(self.copy_snapshot(*newest, &to.join(SNAPSHOTS))?);
+        }
         Ok(BackupMade { seq, head, bytes })
     }
 
-    /// Copies files into a folder, created only if there are any; answers how many bytes.
-    fn copy_files(
-        &self,
-        files: impl IntoIterator<Item = std::path::PathBuf>,
-        to: &Path,
-    ) -> Result<u64, KeepError> {
-        let mut bytes: u64 = 0;
-        let mut files = files.into_iter().peekable();
-        if files.peek().is_none() {
-            return Ok(0);
-        }
-        self.medium.create_dir(to).map_err(KeepError::io("make the folder", to))?;
-        for from in files {
-            let Some(name) = from.file_name() else { continue };
-            let copied = copy_file(&*self.medium, &from, &to.join(name), u64::MAX);
-            bytes = bytes.saturating_add(copied.map_err(KeepError::io("copy", &from))?);
-        }
-        self.medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
+    fn copy_snapshot(&self, seq: u64, to: &Path) -> Result<u64, KeepError> {
+        let from = self.snapshots.path(seq);
+        let Some(name) = from.file_name() else { return Ok(0) };
+        self.medium.create_dir(to).map_err(JournalError::io("make the folder", to))?;
+        let copied = copy_file(&*self.medium, &from, &to.join(name), u64::MAX);
+        let bytes = copied.map_err(JournalError::io("copy", &from))?;
+        self.medium.sync_dir(to).map_err(JournalError::io("sync the folder", to))?;
         Ok(bytes)
     }
 
     fn copy_journal(&self, to: &Path, seq: u64) -> Result<(u64, [u8; 32]), KeepError> {
         let files = self.journal.files();
         let medium = &*files.medium;
-        medium.create_dir(to).map_err(KeepError::io("make the folder", to))?;
+        medium.create_dir(to).map_err(JournalError::io("make the folder", to))?;
         let mut bytes: u64 = 0;
         if seq == 0 {
             return Ok((0, [0; 32]));
@@ -90,7 +72,7 @@ impl Keeper {
         let (here, _) = files.numbers()?;
         for number in here.into_iter().filter(|number| *number <= last) {
             let (from, copy) = (segment_path(&files.directory, number), segment_path(to, number));
-            let failed = || KeepError::io("copy the segment", &from);
+            let failed = || JournalError::io("copy the segment", &from);
             let length = if number == last { end } else { u64::MAX };
             let copied = copy_file(medium, &from, &copy, length).map_err(failed())?;
             bytes = bytes.saturating_add(copied);
@@ -106,7 +88,7 @@ impl Keeper {
             self.base.write(medium, to)?;
         }
         Witness { epoch: frame.epoch, seq, extent: last, head: frame.hash }.write(medium, to)?;
-        medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
+        medium.sync_dir(to).map_err(JournalError::io("sync the folder", to))?;
         Ok((bytes, frame.hash))
     }
 }

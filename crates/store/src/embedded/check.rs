@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use placet_ledger::proof::Frontier;
-use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::EffectChange;
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
@@ -18,10 +17,7 @@ use super::EmbeddedConfig;
 use super::codec::{decode_entry, decode_place};
 use super::identity::check_finished;
 use super::keys;
-use super::merkle::Merkle;
-use super::open::{
-    JOURNAL, OF_ANOTHER, OpenError, RecoveryReport, STATE, is_at_hand, leaves_of, of_snapshot, open,
-};
+use super::open::{JOURNAL, OF_ANOTHER, OpenError, RecoveryReport, STATE, is_at_hand, open};
 use super::read;
 use super::replay::{Judge, Replay};
 use super::snapshot::{SnapshotError, Snapshots};
@@ -30,7 +26,7 @@ use super::trust;
 use crate::journal::lock::Lock;
 use crate::journal::medium::{Disk, Medium as _};
 use crate::journal::{
-    Base, Frame, SegmentFiles, VerifyReport as JournalReport, VisitError, verify_each,
+    Base, Frame, JournalError, SegmentFiles, VerifyReport as JournalReport, VisitError, verify_each,
 };
 
 /// Sets the state aside and rebuilds it. Begins a new epoch, like any opening.
@@ -40,7 +36,7 @@ use crate::journal::{
 pub fn rebuild(config: &EmbeddedConfig) -> Result<RecoveryReport, OpenError> {
     // A mistyped name must not make a new store.
     let journal = config.directory.join(JOURNAL);
-    std::fs::metadata(&journal).map_err(OpenError::io("find the journal", &journal))?;
+    std::fs::metadata(&journal).map_err(JournalError::io("find the journal", &journal))?;
     let opened = open(config, Some("asked for"))?;
     trust::close(&opened.tree, &config.directory)?;
     opened.journal.close()?;
@@ -150,14 +146,13 @@ pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
     let found = found_state(config);
     let mut damaged_snapshots = Vec::new();
     let mut heads = BTreeMap::new();
-    let (tree, merkle, from) =
-        ground(config, &scratch, &snapshots, &mut damaged_snapshots, &mut heads)?;
+    let (tree, from) = ground(config, &scratch, &snapshots, &mut damaged_snapshots, &mut heads)?;
     let mut judge = Judge::default();
     let mut contents = Contents::default();
     let mut verdict = None;
     let mut refused = None;
     let journal = {
-        let mut replay = Replay::new(&tree, &merkle, Some(&mut judge));
+        let mut replay = Replay::new(&tree, Some(&mut judge));
         let mut comes_to = |at: u64, replay: &mut Replay<'_>| -> Result<(), VisitError> {
             if let Ok(Some(state)) = &found
                 && state.meta().applied_seq == at
@@ -255,14 +250,14 @@ fn ground(
     snapshots: &Snapshots,
     damaged: &mut Vec<(u64, String)>,
     heads: &mut BTreeMap<u64, [u8; 32]>,
-) -> Result<(Tree, Merkle, u64), OpenError> {
+) -> Result<(Tree, u64), OpenError> {
     let fresh = |name: &str| Tree::open(&scratch.path.join(name), config.state_cache_bytes);
     let files = segments(config);
     let base = Base::read(&Disk, &files.directory)?;
     let is_complete = is_at_hand(&files, &base);
     let archived = base.first_seq.saturating_sub(1);
     let mut usable = Vec::new();
-    for seq in snapshots.list().map_err(of_snapshot)? {
+    for seq in snapshots.list()? {
         let tree = fresh(&format!("snapshot-{seq}"))?;
         match snapshots.fill(seq, &tree).map(|()| tree.check()) {
             Ok(Ok(None)) => {
@@ -271,25 +266,21 @@ fn ground(
             }
             Ok(Ok(Some(why))) => damaged.push((seq, why)),
             Ok(Err(fault)) => return Err(fault.into()),
-            Err(error @ SnapshotError::Io { .. }) => return Err(of_snapshot(error)),
+            Err(error @ SnapshotError::Journal(_)) => return Err(error.into()),
             Err(error) => damaged.push((seq, error.to_string())),
         }
     }
     if is_complete {
-        return Ok((fresh("state")?, Merkle::empty(), 0));
+        return Ok((fresh("state")?, 0));
     }
     for (seq, tree) in usable {
-        let mut leaves = leaves_of(&base, seq);
-        let first = Merkle::first_leaf(seq).max(base.first_seq);
         let mut head = (seq == archived).then_some(base.prev);
         verify_each(&files.directory, config.archive.as_deref(), &mut |frame| {
-            leaves.extend((first..=seq).contains(&frame.seq).then_some(frame.hash));
             head = if frame.seq == seq { Some(frame.hash) } else { head };
             Ok(())
         })?;
         if head == Some(tree.meta().head) {
-            let merkle = Merkle::open(&tree, &leaves);
-            return Ok((tree, merkle.map_err(|error| OpenError::State(error.to_string()))?, seq));
+            return Ok((tree, seq));
         }
         heads.remove(&seq);
         damaged.push((seq, OF_ANOTHER.to_owned()));
@@ -314,9 +305,9 @@ impl Scratch {
     fn new(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("verify.tmp");
         if matches!(path.try_exists(), Ok(true)) {
-            std::fs::remove_dir_all(&path).map_err(OpenError::io("remove", &path))?;
+            std::fs::remove_dir_all(&path).map_err(JournalError::io("remove", &path))?;
         }
-        Disk.create_dir(&path).map_err(OpenError::io("make the folder", &path))?;
+        Disk.create_dir(&path).map_err(JournalError::io("make the folder", &path))?;
         Ok(Self { path })
     }
 }
@@ -369,17 +360,16 @@ impl Contents {
         for effect in &entry.effects {
             if let EffectChange::Put(record) = effect {
                 let tenant = &record.scope.tenant;
-                named.extend(contents_of(record).map(|digest| (tenant.clone(), digest)));
+                named.extend(record.contents().map(|digest| (tenant.clone(), digest)));
             }
         }
-        // What approvers were shown is deleted before the approval is; for an imported approval only the other store's log says so.
-        let approvals = entry.approvals.iter().filter(|_| !entry.imported);
+        let approvals = entry.approvals.iter();
         named.extend(approvals.map(|it| (it.chain.tenant().clone(), it.proposal)));
         for name in named {
             self.verdict.named = self.verdict.named.saturating_add(1);
             let is_deleted = self.deleted.contains(&name) || entry.forget_content.contains(&name);
             if !is_deleted && !replay.has_content(&name.0, name.1)? {
-                // It may come with a later entry: an imported entry names its contents before they arrive.
+                // It may come with a later entry.
                 self.awaited.insert(name);
             }
         }
@@ -415,13 +405,4 @@ impl Contents {
         }
         Ok(self.verdict)
     }
-}
-
-/// The contents that a record names: what is parked, its result, and that of an earlier arm.
-pub(super) fn contents_of(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
-    // The contents of a tombstone were deleted when it became one.
-    let kept = !matches!(record.state, EffectState::Tombstone { .. });
-    let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
-    let parked = kept.then_some(record.parked);
-    parked.into_iter().chain(record.state.result()).chain(of_arm.filter(|_| kept))
 }

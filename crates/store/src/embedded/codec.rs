@@ -57,9 +57,9 @@ pub struct Entry {
     /// What was returned to a run's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refund: Option<Reservation>,
-    /// Taint added to a run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taint: Option<RunTaint>,
+    /// Taint added to runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taint: Vec<RunTaint>,
     /// Policies that became active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activate: Option<PolicyState>,
@@ -78,9 +78,6 @@ pub struct Entry {
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditEvent>,
-    /// The records were imported from another store: they begin here with the revisions that they had there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub imported: bool,
 }
 
 impl Entry {
@@ -127,15 +124,6 @@ pub(crate) fn encode_entry(changes: &mut Changes) -> Result<(u8, Vec<u8>), serde
     Ok((kind, payload?))
 }
 
-/// The kind and the payload of an entry with data imported from another store.
-pub(super) fn encode_imported(
-    fill: impl FnOnce(&mut Entry),
-) -> Result<(u8, Vec<u8>), serde_json::Error> {
-    let mut entry = Entry { imported: true, ..Entry::new() };
-    fill(&mut entry);
-    Ok((KIND_CHANGE, serde_json::to_vec(&entry)?))
-}
-
 /// Why this build cannot read these bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -175,7 +163,7 @@ pub fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
 }
 
 const MAGIC: [u8; 4] = *b"PLIX";
-const VALUE_VERSION: u8 = 3;
+const VALUE_VERSION: u8 = 4;
 
 /// A record of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,16 +224,6 @@ pub(super) fn decode_place(bytes: &[u8]) -> Option<Place> {
     })
 }
 
-/// How many records there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Counts {
-    pub(super) effects: u64,
-    pub(super) approvals: u64,
-    pub(super) directives: u64,
-    pub(super) runs: u64,
-}
-
 /// The state's own metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Meta {
@@ -257,7 +235,6 @@ pub(super) struct Meta {
     pub(super) keys: u64,
     /// The sum over those keys and their values.
     pub(super) sum: u64,
-    pub(super) counts: Counts,
     /// The right edge of the Merkle tree over the entries.
     pub(super) frontier: Frontier,
 }
@@ -265,10 +242,8 @@ pub(super) struct Meta {
 impl Meta {
     pub(super) fn encode(&self, key: &[u8]) -> Vec<u8> {
         let mut body = self.head.to_vec();
-        let Counts { effects, approvals, directives, runs } = self.counts;
-        for number in [self.keys, self.sum, effects, approvals, directives, runs] {
-            body.extend_from_slice(&number.to_le_bytes());
-        }
+        body.extend_from_slice(&self.keys.to_le_bytes());
+        body.extend_from_slice(&self.sum.to_le_bytes());
         body.extend_from_slice(&self.frontier.to_bytes());
         encode_value(key, self.applied_seq, &body)
     }
@@ -276,20 +251,13 @@ impl Meta {
     pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<Self> {
         let stored = decode_value(key, bytes)?;
         let (head, rest) = stored.body.split_first_chunk::<32>()?;
-        let (numbers, frontier) = rest.split_first_chunk::<48>()?;
-        let (numbers, _none) = numbers.as_chunks::<8>();
-        let [keys, sum, effects, approvals, directives, runs] = *numbers.as_array::<6>()?;
+        let (keys, rest) = rest.split_first_chunk::<8>()?;
+        let (sum, frontier) = rest.split_first_chunk::<8>()?;
         Some(Self {
             applied_seq: stored.seq,
             head: *head,
-            keys: u64::from_le_bytes(keys),
-            sum: u64::from_le_bytes(sum),
-            counts: Counts {
-                effects: u64::from_le_bytes(effects),
-                approvals: u64::from_le_bytes(approvals),
-                directives: u64::from_le_bytes(directives),
-                runs: u64::from_le_bytes(runs),
-            },
+            keys: u64::from_le_bytes(*keys),
+            sum: u64::from_le_bytes(*sum),
             frontier: Frontier::from_bytes(frontier)?,
         })
     }

@@ -16,7 +16,7 @@ use placet_ledger::run::{RunKey, RunRecord};
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 
-use super::codec::{Counts, decode_place, encode_place, encode_value};
+use super::codec::{decode_place, encode_place, encode_value};
 use super::keys;
 use super::tree::{Tree, TreeFault};
 use crate::journal::{Place, Placed};
@@ -40,12 +40,8 @@ pub(super) struct Change {
     pub(super) outbox: Option<Box<OutboxChange>>,
 }
 
-/// The edits of some entries, in order, and how many records there are afterwards.
-pub(super) fn edits_of(
-    tree: &Tree,
-    changes: &[Change],
-    mut counts: Counts,
-) -> Result<(Edits, Counts), TreeFault> {
+/// The edits of some entries, in order.
+pub(super) fn edits_of(tree: &Tree, changes: &[Change]) -> Result<Edits, TreeFault> {
     let mut edits = Edits::new();
     // Every call changes several runs: only their last version is written.
     let mut runs: HashMap<&RunKey, (u64, &RunRecord)> = HashMap::new();
@@ -62,31 +58,12 @@ pub(super) fn edits_of(
                 runs.insert(&run.key, (change.seq, run));
             }
             edit(op, change.seq, &mut edits)?;
-            count(op, &mut counts);
         }
     }
     for (key, (seq, run)) in runs {
-        let key = keys::run(key);
-        if tree.get(&key)?.is_none() {
-            counts.runs = counts.runs.saturating_add(1);
-        }
-        put(&mut edits, key, seq, run)?;
+        put(&mut edits, keys::run(key), seq, run)?;
     }
-    Ok((edits, counts))
-}
-
-fn count(op: &Op, counts: &mut Counts) {
-    let (counter, was, is) = match op {
-        Op::Effect { before, after } => (&mut counts.effects, before.is_some(), after.is_some()),
-        Op::Approval { before, after } => {
-            (&mut counts.approvals, before.is_some(), after.is_some())
-        }
-        Op::Directive { before, after } => {
-            (&mut counts.directives, before.is_some(), after.is_some())
-        }
-        Op::Run(_) => return,
-    };
-    *counter = counter.saturating_add(u64::from(is)).saturating_sub(u64::from(was));
+    Ok(edits)
 }
 
 /// Records where the contents of an entry are, and that those it deletes are to be erased.

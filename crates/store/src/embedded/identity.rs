@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::open::{JOURNAL, OpenError};
+use crate::journal::JournalError;
 
 /// Exists in a copy until the copy is complete.
 pub(super) const UNFINISHED: &str = "unfinished-copy";
@@ -23,7 +24,7 @@ pub(super) fn importing(directory: &Path) -> PathBuf {
 /// # Errors
 /// [`OpenError::UnfinishedCopy`], [`OpenError::UnfinishedImport`], or what the operating system answers.
 pub fn check_finished(directory: &Path) -> Result<(), OpenError> {
-    let is_there = |path: &Path| path.try_exists().map_err(OpenError::io("look for", path));
+    let is_there = |path: &Path| path.try_exists().map_err(JournalError::io("look for", path));
     if is_there(&directory.join(UNFINISHED))? {
         return Err(OpenError::UnfinishedCopy { directory: directory.to_owned() });
     }

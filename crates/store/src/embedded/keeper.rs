@@ -4,7 +4,6 @@
 //! for a snapshot, an archive or a backup; where space is short they are retried, any other failure stops the store.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -66,24 +65,17 @@ pub(super) enum KeepError {
     Merkle(String),
     #[error(transparent)]
     Backup(Box<Self>),
-    #[error("cannot {what} `{}`: {source}", .path.display())]
-    Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl KeepError {
-    pub(super) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what, path: path.to_owned(), source }
-    }
-
     /// The error for the caller where nothing is broken and a retry is possible.
     fn is_transient(&self) -> Option<StoreError> {
-        let full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
         let is_no_room = match self {
             Self::Unmoved(_) => return Some(StoreError::Unreachable(self.to_string())),
-            Self::Io { source, .. } | Self::Snapshot(SnapshotError::Io { source, .. }) => {
-                full(source)
+            Self::Journal(JournalError::Io { source, .. })
+            | Self::Snapshot(SnapshotError::Journal(JournalError::Io { source, .. })) => {
+                source.kind() == io::ErrorKind::StorageFull
             }
-            Self::Journal(JournalError::Io { source, .. }) => full(source),
             Self::Tree(_)
             | Self::Snapshot(_)
             | Self::Journal(_)
@@ -98,7 +90,6 @@ impl KeepError {
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) medium: Arc<dyn Medium>,
-    pub(super) directory: PathBuf,
     /// After how many entries a snapshot is due at the earliest.
     pub(super) snapshot_entries: u64,
     pub(super) tree: Arc<Tree>,
@@ -171,7 +162,7 @@ impl Keeper {
             let why = match self.snapshots.check(seq) {
                 Ok(meta) if is_of(&meta, &self.journal, &self.base)? => return Ok(Some(seq)),
                 Ok(_) => OF_ANOTHER.to_owned(),
-                Err(error @ SnapshotError::Io { .. }) => return Err(error.into()),
+                Err(error @ SnapshotError::Journal(_)) => return Err(error.into()),
                 Err(error) => error.to_string(),
             };
             tracing::warn!(seq, why, "a snapshot cannot be used, and is set aside");

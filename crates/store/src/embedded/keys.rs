@@ -22,7 +22,7 @@
 //! r SHA-256(run key)                         a run
 //! x tenant 00 SHA-256(content)               where a content is: segment, offset, length
 //! z segment offset length                    a content that is to be erased
-//! n level tile                               256 hashes of the Merkle tree
+//! n level tile                               up to 256 hashes of the Merkle tree
 //! v subject 00 entry                         an entry with events about a call, or an approval
 //! w                                          how far the log was read for messages to people
 //! y channel 00 of                            a message that waits

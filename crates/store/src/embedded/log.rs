@@ -14,7 +14,7 @@ use placet_ledger::store::{Store as _, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::RecordId;
 
-use super::merkle::EdgeTiles;
+use super::merkle::{self, StateTiles};
 use super::state::State;
 use super::tree::{List, Order, TreeFault};
 use super::{EmbeddedStore, keys};
@@ -32,7 +32,7 @@ impl EmbeddedStore {
         check_log(log)?;
         let proof = self.blocking(move |state| {
             let tree = state.tree()?;
-            let proof = state.merkle.view(&tree, prove);
+            let proof = merkle::view(&tree, prove);
             proof.map_err(|error| StoreError::Damaged(error.to_string()))
         });
         Ok(proof.await?.iter().map(|hash| *hash.as_bytes()).collect())
@@ -40,18 +40,18 @@ impl EmbeddedStore {
 }
 
 /// The current Merkle tree.
-type View<'t, 'e> = TreeView<'t, EdgeTiles<'e>>;
+type View<'t, 's> = TreeView<'t, StateTiles<'s>>;
 
 #[async_trait]
 impl AuditLog for EmbeddedStore {
     async fn heads(&self) -> Result<Vec<TreeHead>, StoreError> {
-        drop(self.state.tree()?);
-        let (tree, head) = self.state.merkle.head();
+        let meta = self.state.tree()?.meta();
+        let tree = meta.frontier.head();
         Ok(vec![TreeHead {
             log: LOG.to_owned(),
             size: tree.size,
             root: *tree.root.as_bytes(),
-            head,
+            head: meta.head,
             epoch: self.epoch(),
             at: self.now(),
         }])
@@ -67,7 +67,9 @@ impl AuditLog for EmbeddedStore {
         self.blocking(move |state| {
             drop(state.tree()?);
             let frames = state.journal.read_from(from).take(limit);
-            frames.map(|frame| frame.map(LogEntry::from).map_err(|error| unread(&error))).collect()
+            frames
+                .map(|frame| frame.map(|frame| frame.entry).map_err(|error| unread(&error)))
+                .collect()
         })
         .await
     }

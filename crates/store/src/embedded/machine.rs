@@ -23,7 +23,7 @@ use super::edits::{self, Change, edits_of};
 use super::overlay::Overlay;
 use super::state::State;
 use super::tree::{Tree, TreeFault};
-use super::{SyncObserver, keys, read};
+use super::{SyncObserver, keys, merkle, read};
 use crate::journal::writer::{AppliedFrame, Apply, Effort, Staged};
 use crate::journal::{Content, JournalError, Place};
 use crate::rules::{
@@ -192,17 +192,13 @@ impl Machine {
 
     fn apply(&mut self, changes: &[Change], frames: &[AppliedFrame]) -> Result<(), TreeFault> {
         let Some(last) = frames.last() else { return Ok(()) };
-        let (mut edits, counts) = edits_of(&self.tree, changes, self.tree.meta().counts)?;
+        let mut edits = edits_of(&self.tree, changes)?;
         self.to_erase.extend(edits::to_erase(&edits));
         let hashes = frames.iter().map(|frame| frame.hash);
-        let grown = self.state.merkle.append(hashes, &mut edits);
-        let frontier = grown.frontier.clone();
+        let frontier = merkle::append(&self.tree, hashes, &mut edits)?;
         self.tree.apply(&edits, |meta| {
-            (meta.applied_seq, meta.head) = (last.seq, last.hash);
-            (meta.counts, meta.frontier) = (counts, frontier);
-        })?;
-        self.state.merkle.put(grown);
-        Ok(())
+            (meta.applied_seq, meta.head, meta.frontier) = (last.seq, last.hash, frontier);
+        })
     }
 }
 

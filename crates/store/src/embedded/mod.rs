@@ -21,7 +21,6 @@ mod edits;
 mod fresh;
 mod identity;
 mod keeper;
-mod kept;
 mod keys;
 mod log;
 mod machine;
@@ -65,7 +64,6 @@ pub(crate) use codec::encode_entry;
 pub use codec::{DecodeError, ENTRY_VERSION, Entry, decode_entry};
 pub use identity::check_finished;
 pub use keeper::{Archived, BackupMade};
-pub use kept::imported_logs;
 pub use log::LOG;
 pub use open::{OpenError, RecoveryReport, StateFate};
 pub use stats::stats;
@@ -73,6 +71,7 @@ pub use transfer::{export, import};
 
 use tokio::sync::oneshot;
 
+use crate::journal::JournalError;
 use crate::journal::medium::{Disk, Medium};
 use crate::journal::writer::{self, WriterEnd, WriterHandle, WriterWatch};
 use crate::progress::Progress;
@@ -187,12 +186,11 @@ impl EmbeddedStore {
         config: EmbeddedConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let Opened { journal, tree, merkle, base, report } = open(&config, None)?;
+        let Opened { journal, tree, base, report } = open(&config, None)?;
         let tree = Arc::new(tree);
-        let state = Arc::new(State::new(Arc::clone(&tree), merkle, &journal, clock));
+        let state = Arc::new(State::new(Arc::clone(&tree), &journal, clock));
         let keeper = start_keeper(Keeper {
             medium: Arc::clone(&config.medium),
-            directory: config.directory.clone(),
             snapshot_entries: config.snapshot_entries,
             tree: Arc::clone(&tree),
             journal: journal.reader(),
@@ -200,7 +198,7 @@ impl EmbeddedStore {
             snapshots: Snapshots::new(Arc::clone(&config.medium), &config.directory),
             base,
         });
-        let keeper = keeper.map_err(OpenError::io("start the keeper of", &config.directory))?;
+        let keeper = keeper.map_err(JournalError::io("start the keeper of", &config.directory))?;
         let machine = Machine::new(Arc::clone(&state), tree, config.on_sync);
         let present = Arc::<crate::present::Present>::clone(&state.present);
         let (writer, watch) = writer::spawn(journal, machine, present)?;

@@ -6,18 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::EmbeddedConfig;
-use super::codec::{Counts, Meta, decode_place};
+use super::codec::{Meta, decode_place};
 use super::edits;
 use super::identity::check_finished;
 use super::keys;
-use super::merkle::{Merkle, MerkleError};
 use super::replay::Replay;
 use super::snapshot::{SnapshotError, Snapshots};
 use super::tree::{List, Order, Tree, TreeFault};
@@ -32,7 +31,7 @@ use crate::progress::Progress;
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The journal refuses: it is in use, damaged, or an old copy.
+    /// The journal refuses: it is in use, damaged, or an old copy; or the operating system refuses a file or a folder.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The state cannot be opened, nor rebuilt.
@@ -72,23 +71,9 @@ pub enum OpenError {
         /// The unfinished ledger.
         beside: PathBuf,
     },
-    /// A folder cannot be made, listed or renamed.
-    #[error("cannot {what} `{}`: {source}", .path.display())]
-    Io {
-        /// What was attempted, as a verb phrase.
-        what: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's answer.
-        source: io::Error,
-    },
 }
 
 impl OpenError {
-    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what, path: path.to_owned(), source }
-    }
-
     /// Whether something else than the ledger is in the way, which says nothing about it: another process has it, or the operating system
     /// refuses access, room or open files.
     pub fn is_hindered(&self) -> bool {
@@ -97,7 +82,6 @@ impl OpenError {
             Self::Journal(JournalError::Io { source, .. }) | Self::Refused(source) => {
                 is_hindrance(source)
             }
-            Self::Io { source, .. } => is_hindrance(source),
             Self::Journal(_)
             | Self::State(_)
             | Self::NoGround { .. }
@@ -131,6 +115,17 @@ impl From<TreeFault> for OpenError {
     }
 }
 
+impl From<SnapshotError> for OpenError {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Journal(error) => Self::Journal(error),
+            SnapshotError::Tree(_) | SnapshotError::Damaged { .. } => {
+                Self::State(error.to_string())
+            }
+        }
+    }
+}
+
 /// What became of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateFate {
@@ -160,12 +155,6 @@ pub struct RecoveryReport {
     pub state: StateFate,
     /// How many entries the state lacked.
     pub replayed: u64,
-    /// Effect records.
-    pub effects: u64,
-    /// Approvals.
-    pub approvals: u64,
-    /// Runs.
-    pub runs: u64,
     /// Effect records that recovery has to look at, by the name of their state.
     pub open: BTreeMap<&'static str, u64>,
     /// Effect records whose outcome is unknown.
@@ -180,7 +169,6 @@ pub struct RecoveryReport {
 pub(super) struct Opened {
     pub(super) journal: Journal,
     pub(super) tree: Tree,
-    pub(super) merkle: Merkle,
     pub(super) base: Base,
     pub(super) report: RecoveryReport,
 }
@@ -204,7 +192,7 @@ pub(super) fn journal_config(config: &EmbeddedConfig) -> JournalConfig {
 pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, OpenError> {
     let directory = &config.directory;
     check_finished(directory)?;
-    Disk.create_dir(directory).map_err(OpenError::io("make the folder", directory))?;
+    Disk.create_dir(directory).map_err(JournalError::io("make the folder", directory))?;
     let began = Instant::now();
     let lock = Journal::lock(&journal_config(config))?;
     let snapshots = Snapshots::new(Arc::clone(&config.medium), directory);
@@ -221,16 +209,15 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
         Some(tree) => start.believe(tree, &journal, &base)?,
         None => None,
     };
-    let (tree, merkle) = match believed {
+    let tree = match believed {
         Some(believed) => believed,
         None => start.rebuild(&journal, &base)?,
     };
-    let replayed = catch_up(&tree, &merkle, &journal, &config.progress)?;
+    let replayed = catch_up(&tree, &journal, &config.progress)?;
     let open = count_open(&tree)?;
     let indeterminate = tree.count(&keys::effect_list("indeterminate"))?;
     erase(&tree, &mut journal, &base)?;
     let (frames, head) = journal.head();
-    let Counts { effects, approvals, runs, .. } = tree.meta().counts;
     // A new store has no state that could be missing.
     let is_new = start.why.is_none() || (frames == 0 && rebuild.is_none());
     let state = match start.why {
@@ -245,15 +232,12 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
         head,
         state,
         replayed,
-        effects,
-        approvals,
-        runs,
         open,
         indeterminate,
         journal_took,
         state_took: began.elapsed(),
     };
-    Ok(Opened { journal, tree, merkle, base, report })
+    Ok(Opened { journal, tree, base, report })
 }
 
 /// A start in progress.
@@ -282,14 +266,14 @@ impl<'a> Start<'a> {
 
     /// The existing state, unless it is not trusted.
     fn look(&mut self, rebuild: Option<&str>) -> Result<Option<Tree>, OpenError> {
-        self.known_seq = self.snapshots.list().map_err(of_snapshot)?.last().copied().unwrap_or(0);
-        let io = OpenError::io("look for the state in", &self.config.directory);
+        self.known_seq = self.snapshots.list()?.last().copied().unwrap_or(0);
+        let io = JournalError::io("look for the state in", &self.config.directory);
         if !self.folder.try_exists().map_err(io)? {
             self.why = Some("there was none".to_owned());
             return Ok(None);
         }
         let doubt = trust::doubt(&self.config.directory)
-            .map_err(OpenError::io("read in", &self.config.directory))?;
+            .map_err(JournalError::io("read in", &self.config.directory))?;
         self.why = rebuild.or(doubt).map(str::to_owned);
         if self.why.is_none() {
             self.begin()?;
@@ -310,7 +294,7 @@ impl<'a> Start<'a> {
     /// Marks the state as in use, once it is trusted or made by this process; a distrusted one stays so until it is set aside.
     fn begin(&self) -> Result<(), OpenError> {
         let directory = &self.config.directory;
-        trust::begin(directory).map_err(OpenError::io("write to the folder", directory))
+        Ok(trust::begin(directory).map_err(JournalError::io("write to the folder", directory))?)
     }
 
     fn open_tree(&self) -> Result<Tree, TreeFault> {
@@ -324,7 +308,7 @@ impl<'a> Start<'a> {
         applied_seq: u64,
     ) -> Result<(Journal, u64, Base), OpenError> {
         let oldest = match applied_seq {
-            0 => self.snapshots.list().map_err(of_snapshot)?.first().copied().unwrap_or(0),
+            0 => self.snapshots.list()?.first().copied().unwrap_or(0),
             applied_seq => applied_seq,
         };
         let begin = if oldest == 0 { Begin::Earliest } else { Begin::Segment(oldest) };
@@ -343,15 +327,15 @@ impl<'a> Start<'a> {
         Err(JournalError::Forgotten { witness_seq: self.known_seq, found_seq }.into())
     }
 
-    /// The state with its Merkle tree, if it agrees with the journal's entries.
+    /// The state, if it agrees with the journal's entries.
     fn believe(
         &mut self,
         tree: Tree,
         journal: &Journal,
         base: &Base,
-    ) -> Result<Option<(Tree, Merkle)>, OpenError> {
+    ) -> Result<Option<Tree>, OpenError> {
         match self.check(&tree, journal, base) {
-            Ok(merkle) => Ok(Some((tree, merkle))),
+            Ok(()) => Ok(Some(tree)),
             Err(Doubt::Stop(error)) => Err(error),
             Err(Doubt::Why(why)) => {
                 self.why = Some(why);
@@ -360,28 +344,24 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// The Merkle tree of a state that agrees with the journal's entries.
-    fn check(&self, tree: &Tree, journal: &Journal, base: &Base) -> Result<Merkle, Doubt> {
+    /// Checks that a state is whole, and agrees with the journal's entries.
+    fn check(&self, tree: &Tree, journal: &Journal, base: &Base) -> Result<(), Doubt> {
         if let Some(why) = tree.check().map_err(|fault| self.doubt(fault))? {
             return Err(Doubt::Why(why));
         }
-        let meta = tree.meta();
-        if !is_of(&meta, &journal.reader(), base)? {
+        if !is_of(&tree.meta(), &journal.reader(), base)? {
             return Err(Doubt::Why(OF_ANOTHER.to_owned()));
         }
-        let leaves = leaves(&journal.reader(), base, meta.frontier.size())?;
-        Merkle::open(tree, &leaves).map_err(|error| match error {
-            MerkleError::Tree(fault) => self.doubt(fault),
-            error @ (MerkleError::View(_) | MerkleError::Damaged) => Doubt::Why(error.to_string()),
-        })
+        Ok(())
     }
 
     /// What a fault of the tree says about the state: an error of the operating system says nothing.
     fn doubt(&self, fault: TreeFault) -> Doubt {
         match fault {
             TreeFault::Refused(error) => {
-                let error = io::Error::new(error.kind(), error);
-                Doubt::Stop(OpenError::io("open the state", &self.folder)(error))
+                let path = self.folder.clone();
+                let refused = JournalError::Io { what: "open the state", path, source: error };
+                Doubt::Stop(refused.into())
             }
             fault @ (TreeFault::Sled(_)
             | TreeFault::Panicked
@@ -391,7 +371,7 @@ impl<'a> Start<'a> {
     }
 
     /// Builds the state from the newest sound snapshot, or from nothing; the rest comes from the journal.
-    fn rebuild(&mut self, journal: &Journal, base: &Base) -> Result<(Tree, Merkle), OpenError> {
+    fn rebuild(&mut self, journal: &Journal, base: &Base) -> Result<Tree, OpenError> {
         let why = self.why.clone().unwrap_or_default();
         let is_there = self.folder.try_exists().unwrap_or(true);
         if journal.head().0 > 0 && is_there {
@@ -401,49 +381,49 @@ impl<'a> Start<'a> {
         }
         self.set_aside(journal.epoch())?;
         self.begin()?;
-        for seq in self.snapshots.list().map_err(of_snapshot)?.into_iter().rev() {
+        for seq in self.snapshots.list()?.into_iter().rev() {
             let tree = self.open_tree()?;
             match self.snapshots.fill(seq, &tree) {
                 Ok(()) => match self.check(&tree, journal, base) {
-                    Ok(merkle) => {
+                    Ok(()) => {
                         self.snapshot_seq = seq;
-                        return Ok((tree, merkle));
+                        return Ok(tree);
                     }
                     Err(Doubt::Stop(error)) => return Err(error),
                     Err(Doubt::Why(why)) => tracing::warn!(seq, why, "a snapshot cannot be used"),
                 },
-                Err(error @ SnapshotError::Io { .. }) => return Err(of_snapshot(error)),
+                Err(error @ SnapshotError::Journal(_)) => return Err(error.into()),
                 Err(error) => {
                     tracing::warn!(seq, %error, "a snapshot cannot be used, and is set aside");
-                    self.snapshots.set_aside(seq).map_err(of_snapshot)?;
+                    self.snapshots.set_aside(seq)?;
                 }
             }
             drop(tree);
             let removed = std::fs::remove_dir_all(&self.folder);
-            removed.map_err(OpenError::io("remove", &self.folder))?;
+            removed.map_err(JournalError::io("remove", &self.folder))?;
         }
         // From the first entry on, which has to be at hand then.
         if !is_at_hand(journal.reader().files(), base) {
             return Err(OpenError::NoGround { why, first_seq: base.first_seq });
         }
-        Ok((self.open_tree()?, Merkle::empty()))
+        Ok(self.open_tree()?)
     }
 
     fn set_aside(&self, epoch: u64) -> Result<(), OpenError> {
-        if !self.folder.try_exists().map_err(OpenError::io("look for", &self.folder))? {
+        if !self.folder.try_exists().map_err(JournalError::io("look for", &self.folder))? {
             return Ok(());
         }
         let directory = &self.config.directory;
         let aside = directory.join(format!("{DAMAGED}{epoch}"));
-        Disk.rename(&self.folder, &aside).map_err(OpenError::io("set aside", &self.folder))?;
-        Disk.sync_dir(directory).map_err(OpenError::io("sync the folder", directory))?;
-        let names = Disk.list(directory).map_err(OpenError::io("list the folder", directory))?;
+        Disk.rename(&self.folder, &aside).map_err(JournalError::io("set aside", &self.folder))?;
+        Disk.sync_dir(directory).map_err(JournalError::io("sync the folder", directory))?;
+        let names = Disk.list(directory).map_err(JournalError::io("list the folder", directory))?;
         let mut epochs: Vec<u64> =
             names.iter().filter_map(|name| name.strip_prefix(DAMAGED)?.parse().ok()).collect();
         epochs.sort_unstable_by(|a, b| b.cmp(a));
         for epoch in epochs.into_iter().skip(DAMAGED_KEPT) {
             let old = directory.join(format!("{DAMAGED}{epoch}"));
-            std::fs::remove_dir_all(&old).map_err(OpenError::io("remove", &old))?;
+            std::fs::remove_dir_all(&old).map_err(JournalError::io("remove", &old))?;
         }
         Ok(())
     }
@@ -494,39 +474,14 @@ impl<E: Into<OpenError>> From<E> for Doubt {
     }
 }
 
-/// The hashes of the last entries that are in no full tile of a tree over `size` entries.
-pub(super) fn leaves(
-    journal: &JournalReader,
-    base: &Base,
-    size: u64,
-) -> Result<Vec<[u8; 32]>, JournalError> {
-    let mut leaves = leaves_of(base, size);
-    for frame in journal.read_from(Merkle::first_leaf(size).max(base.first_seq)) {
-        let frame = frame?;
-        if frame.seq > size {
-            break;
-        }
-        leaves.push(frame.hash);
-    }
-    Ok(leaves)
-}
-
-/// Those of them that belong to archived entries.
-pub(super) fn leaves_of(base: &Base, size: u64) -> Vec<[u8; 32]> {
-    let archived = base.first_seq.saturating_sub(1);
-    let is_same_tile = Merkle::first_leaf(size) == Merkle::first_leaf(archived);
-    if is_same_tile { base.leaves.clone() } else { Vec::new() }
-}
-
 /// Applies the entries that are not in the state; answers how many.
 pub(super) fn catch_up(
     tree: &Tree,
-    merkle: &Merkle,
     journal: &Journal,
     progress: &Progress,
 ) -> Result<u64, OpenError> {
     let first = tree.meta().applied_seq.saturating_add(1);
-    let mut replay = Replay::new(tree, merkle, None);
+    let mut replay = Replay::new(tree, None);
     for frame in journal.reader().read_from(first) {
         let frame = frame?;
         replay.take(&frame).map_err(|error| OpenError::State(error.to_string()))?;
@@ -563,13 +518,4 @@ fn count_open(tree: &Tree) -> Result<BTreeMap<&'static str, u64>, OpenError> {
         }
     }
     Ok(counts)
-}
-
-pub(super) fn of_snapshot(error: SnapshotError) -> OpenError {
-    match error {
-        SnapshotError::Io { what, path, source } => OpenError::Io { what, path, source },
-        SnapshotError::Tree(_) | SnapshotError::Damaged { .. } => {
-            OpenError::State(error.to_string())
-        }
-    }
 }

@@ -18,10 +18,9 @@ use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
 use super::codec::{Entry, Meta, decode_entry};
 use super::edits::{Change, edits_of};
-use super::merkle::Merkle;
 use super::overlay::Overlay;
 use super::tree::{Rebuilding, Tree, TreeFault};
-use super::{keys, read};
+use super::{keys, merkle, read};
 use crate::journal::{Frame, Placed, VisitError};
 use crate::rules::{Base, Claimants, Op, Rules, Transaction};
 
@@ -31,7 +30,6 @@ const BATCH_ENTRIES: usize = 256;
 /// Applies entries, in order.
 pub(super) struct Replay<'a> {
     tree: &'a Tree,
-    merkle: &'a Merkle,
     overlay: Overlay,
     runs: HashMap<RunKey, Arc<RunRecord>>,
     changes: Vec<Change>,
@@ -57,11 +55,10 @@ const LISTED_MAX: usize = 100;
 
 impl<'a> Replay<'a> {
     /// Continues from what is in the tree.
-    pub(super) fn new(tree: &'a Tree, merkle: &'a Merkle, judge: Option<&'a mut Judge>) -> Self {
+    pub(super) fn new(tree: &'a Tree, judge: Option<&'a mut Judge>) -> Self {
         let last_seq = tree.meta().applied_seq;
         Self {
             tree,
-            merkle,
             overlay: Overlay::default(),
             runs: HashMap::new(),
             changes: Vec::new(),
@@ -103,18 +100,16 @@ impl<'a> Replay<'a> {
 
     fn flush(&mut self) -> Result<(), TreeFault> {
         let Some(head) = self.hashes.last().copied() else { return Ok(()) };
-        let (mut edits, counts) = edits_of(self.tree, &self.changes, self.tree.meta().counts)?;
-        let grown = self.merkle.append(self.hashes.drain(..), &mut edits);
-        let (applied_seq, frontier) = (self.last_seq, grown.frontier.clone());
+        let mut edits = edits_of(self.tree, &self.changes)?;
+        let frontier = merkle::append(self.tree, self.hashes.drain(..), &mut edits)?;
+        let applied_seq = self.last_seq;
         let advance = |meta: &mut Meta| {
-            (meta.applied_seq, meta.head) = (applied_seq, head);
-            (meta.counts, meta.frontier) = (counts, frontier);
+            (meta.applied_seq, meta.head, meta.frontier) = (applied_seq, head, frontier);
         };
         match &mut self.rebuilding {
             Some(rebuilding) => rebuilding.apply(self.tree, edits, advance)?,
             None => self.tree.apply(&edits, advance)?,
         }
-        self.merkle.put(grown);
         self.changes.clear();
         self.overlay.arrived(self.last_seq);
         self.runs.clear();
@@ -134,20 +129,15 @@ impl<'a> Replay<'a> {
     }
 
     fn ops(&mut self, frame: &Frame, entry: Entry) -> Result<Vec<Op>, StoreError> {
-        let imported = entry.imported;
         let mut changes = entry.into_changes();
-        if let Some(illegal) = self.illegal(frame, &changes, imported)
+        if let Some(illegal) = self.illegal(frame, &changes)
             && let Some(judge) = &mut self.judge
             && judge.illegal.len() < LISTED_MAX
         {
             judge.illegal.push(illegal);
         }
         let mut transaction = Transaction::new(self, None);
-        if imported {
-            transaction.take_over(&mut changes)?;
-        } else {
-            transaction.take_in(&mut changes)?;
-        }
+        transaction.take_in(&mut changes)?;
         let changed = transaction.changed;
         self.overlay.effects.extend(frame.seq, changed.effects);
         self.overlay.approvals.extend(frame.seq, changed.approvals);
@@ -157,15 +147,11 @@ impl<'a> Replay<'a> {
     }
 
     /// What is wrong with the transitions of an entry, where they are checked again.
-    fn illegal(&mut self, frame: &Frame, changes: &Changes, imported: bool) -> Option<String> {
+    fn illegal(&mut self, frame: &Frame, changes: &Changes) -> Option<String> {
         let moves = changes.effects.len().saturating_add(changes.approvals.len());
         let moves = u64::try_from(moves).unwrap_or(u64::MAX);
         let judge = self.judge.as_mut()?;
         judge.moves = judge.moves.saturating_add(moves);
-        // An imported entry was checked where it came from.
-        if imported {
-            return None;
-        }
         let now = Timestamp::from_ms(frame.at_ms);
         let rules = Rules { epoch: frame.epoch, now, claims: &Nobody };
         let judged = Transaction::new(self, Some(rules)).take_in(&mut changes.clone());

@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::codec::Meta;
 use super::keys;
 use super::tree::{Tree, TreeFault};
+use crate::journal::JournalError;
 use crate::journal::medium::{
     Medium, MediumFile, TEMPORARY, beside, to_u64, to_usize, write_all_at,
 };
@@ -39,8 +40,8 @@ const LENGTH_MAX: usize = 64 << 20;
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SnapshotError {
-    #[error("cannot {what} `{}`: {source}", .path.display())]
-    Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     #[error(transparent)]
     Tree(#[from] TreeFault),
     #[error("the snapshot `{}` is damaged: {why}", .path.display())]
@@ -49,12 +50,6 @@ pub(super) enum SnapshotError {
 
 /// Keys with their values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
-impl SnapshotError {
-    fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what, path: path.to_owned(), source }
-    }
-}
 
 /// The folder of snapshots.
 #[derive(Debug, Clone)]
@@ -73,7 +68,9 @@ impl Snapshots {
         let names = match self.medium.list(&self.directory) {
             Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(SnapshotError::io("list the folder", &self.directory)(error)),
+            Err(error) => {
+                return Err(JournalError::io("list the folder", &self.directory)(error).into());
+            }
         };
         let number = |name: &String| name.strip_suffix(EXTENSION)?.strip_suffix('.')?.parse().ok();
         Ok(names.iter().filter_map(number).collect())
@@ -87,7 +84,7 @@ impl Snapshots {
     /// Writes the state as it is now, and removes the oldest snapshots. Answers the snapshot's last entry.
     pub(super) fn write(&self, tree: &Tree) -> Result<u64, SnapshotError> {
         let made = self.medium.create_dir(&self.directory);
-        made.map_err(SnapshotError::io("make the folder", &self.directory))?;
+        made.map_err(JournalError::io("make the folder", &self.directory))?;
         self.remove_unfinished()?;
         let meta = tree.begin_copy();
         let path = self.path(meta.applied_seq);
@@ -103,7 +100,7 @@ impl Snapshots {
         let there = self.list()?;
         for old in there.iter().rev().skip(KEPT) {
             let path = self.path(*old);
-            self.medium.remove(&path).map_err(SnapshotError::io("remove", &path))?;
+            self.medium.remove(&path).map_err(JournalError::io("remove", &path))?;
         }
         Ok(meta.applied_seq)
     }
@@ -112,16 +109,16 @@ impl Snapshots {
     pub(super) fn set_aside(&self, seq: u64) -> Result<(), SnapshotError> {
         let path = self.path(seq);
         let renamed = self.medium.rename(&path, &path.with_extension("damaged"));
-        renamed.map_err(SnapshotError::io("set aside", &path))
+        Ok(renamed.map_err(JournalError::io("set aside", &path))?)
     }
 
     /// Removes the unfinished snapshot of a killed process: each is as large as the state.
     fn remove_unfinished(&self) -> Result<(), SnapshotError> {
         let names = self.medium.list(&self.directory);
-        let names = names.map_err(SnapshotError::io("list the folder", &self.directory))?;
+        let names = names.map_err(JournalError::io("list the folder", &self.directory))?;
         for path in names.iter().map(|name| self.directory.join(name)) {
             if path.extension().is_some_and(|extension| extension == TEMPORARY) {
-                self.medium.remove(&path).map_err(SnapshotError::io("remove", &path))?;
+                self.medium.remove(&path).map_err(JournalError::io("remove", &path))?;
             }
         }
         Ok(())
@@ -129,7 +126,7 @@ impl Snapshots {
 
     fn write_file(&self, tree: &Tree, meta: &Meta, path: &Path) -> Result<(), SnapshotError> {
         let unfinished = beside(path);
-        let failed = || SnapshotError::io("write the snapshot", path);
+        let failed = || JournalError::io("write the snapshot", path);
         let file = self.medium.create(&unfinished).map_err(failed())?;
         let mut out = Writer { file: &*file, buffer: Vec::new(), at: 0, hasher: Sha256::new() };
         out.buffer.extend_from_slice(&MAGIC);
@@ -142,12 +139,12 @@ impl Snapshots {
         out.finish().map_err(failed())?;
         file.sync_data().map_err(failed())?;
         self.medium.rename(&unfinished, path).map_err(failed())?;
-        self.medium.sync_dir(&self.directory).map_err(failed())
+        Ok(self.medium.sync_dir(&self.directory).map_err(failed())?)
     }
 
     fn reader(&self, path: &Path) -> Result<Reader, SnapshotError> {
         let file = self.medium.open_read(path);
-        let file = file.map_err(SnapshotError::io("open the snapshot", path))?;
+        let file = file.map_err(JournalError::io("open the snapshot", path))?;
         let input = BufReader::with_capacity(BUFFER_BYTES, FileReader { file, at: 0 });
         Ok(Reader { input, hasher: Sha256::new() })
     }
@@ -175,7 +172,7 @@ impl Snapshots {
     ) -> Result<Meta, SnapshotError> {
         let path = self.path(seq);
         let damaged = |why| SnapshotError::Damaged { path: path.clone(), why };
-        let failed = || SnapshotError::io("read the snapshot", &path);
+        let failed = || JournalError::io("read the snapshot", &path);
         let mut input = self.reader(&path)?;
         let mut next = |count: usize| {
             let bytes = input.take(count).map_err(failed())?;

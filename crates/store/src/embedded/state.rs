@@ -18,7 +18,6 @@ use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 use serde::de::DeserializeOwned;
 
-use super::merkle::Merkle;
 use super::tree::{Tree, TreeFault};
 use super::{keys, read};
 use crate::claims::Claims;
@@ -37,7 +36,6 @@ type RidingRuns = HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>;
 pub(super) struct State {
     tree: RwLock<Option<Arc<Tree>>>,
     pub(super) journal: JournalReader,
-    pub(super) merkle: Merkle,
     pub(super) erasing: Erasing,
     pub(super) claims: Claims,
     runs: Mutex<RidingRuns>,
@@ -74,16 +72,10 @@ impl Erasing {
 }
 
 impl State {
-    pub(super) fn new(
-        tree: Arc<Tree>,
-        merkle: Merkle,
-        journal: &Journal,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(super) fn new(tree: Arc<Tree>, journal: &Journal, clock: Arc<dyn Clock>) -> Self {
         Self {
             tree: RwLock::new(Some(tree)),
             journal: journal.reader(),
-            merkle,
             erasing: Erasing::default(),
             claims: Claims::default(),
             runs: Mutex::default(),

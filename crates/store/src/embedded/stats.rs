@@ -14,6 +14,7 @@ use super::keys;
 use super::open::{JOURNAL, OpenError, STATE};
 use super::snapshot::SNAPSHOTS;
 use super::tree::{Tree, TreeFault};
+use crate::journal::JournalError;
 use crate::journal::lock::Lock;
 use crate::journal::witness::Witness;
 use crate::stats::StoreStats;
@@ -27,11 +28,12 @@ pub fn stats(config: &EmbeddedConfig) -> Result<StoreStats, OpenError> {
     check_finished(directory)?;
     let _lock = Lock::take(&directory.join(JOURNAL))?;
     let folder = directory.join(STATE);
-    std::fs::metadata(&folder).map_err(OpenError::io("find the state", &folder))?;
+    std::fs::metadata(&folder).map_err(JournalError::io("find the state", &folder))?;
     let mut bytes = BTreeMap::new();
     for part in [JOURNAL, STATE, SNAPSHOTS] {
         let path = directory.join(part);
-        bytes.insert(part.to_owned(), size(&path).map_err(OpenError::io("look through", &path))?);
+        bytes
+            .insert(part.to_owned(), size(&path).map_err(JournalError::io("look through", &path))?);
     }
     let tree = Tree::open(&folder, config.state_cache_bytes)?;
     let written = Witness::read(&*config.medium, &directory.join(JOURNAL))?;
@@ -53,13 +55,12 @@ fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFa
         }
         Ok::<_, TreeFault>(found)
     };
-    let meta = tree.meta();
     Ok(StoreStats {
-        entries: meta.applied_seq,
+        entries: tree.meta().applied_seq,
         records: by_state(&keys::effect_states(), &keys::effect_list)?,
         approvals: by_state(&ApprovalState::NAMES, &|state| keys::approval_list(None, state, &[]))?,
-        directives: meta.counts.directives,
-        runs: meta.counts.runs,
+        directives: tree.count(&[keys::DIRECTIVE])?,
+        runs: tree.count(&[keys::RUN])?,
         contents: tree.count(&[keys::CONTENT])?,
         messages: tree.count(&keys::message(None))?,
         bytes,

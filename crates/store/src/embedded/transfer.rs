@@ -1,39 +1,33 @@
 //! Exporting an embedded ledger, and importing an export as one.
 //!
-//! Owns what is written, in which order, and how an export becomes a data folder. Not here: the form ([`crate::transfer`]), the logs that
-//! came from other stores (`kept`).
-//! Invariants: an export of an embedded ledger becomes the same ledger, byte for byte in its chain; one of another store keeps that
-//! store's logs as they were, as do the exports of this one, to be verified beside its own; nothing is in place before all of it was read, verified and durable.
+//! Owns what is written, in which order, and how an export becomes a data folder. Not here: the form ([`crate::transfer`]).
+//! Invariants: an export becomes the same ledger, byte for byte in its chain, and one of a database none; nothing is in place before all of
+//! it was read, verified and durable.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufWriter, Write};
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use placet_ledger::log::LogEntry;
-use placet_ledger::proof::note::NoteName;
-use placet_ledger::record::EffectRecord;
-use placet_ledger::store::EffectChange;
 use placet_types::digest::Digest;
 
-use super::codec::{Entry, Stored, decode_value, encode_imported};
+use super::codec::{Stored, decode_value};
 use super::identity::importing;
-use super::kept::{IMPORTED, each_kept, kept_logs};
 use super::log::LOG;
 use super::open::{JOURNAL, OpenError, Opened, journal_config, open};
 use super::tree::{Tree, TreeFault};
 use super::{EmbeddedConfig, keys, read, trust};
 use crate::journal::lock::Lock;
 use crate::journal::{Base, Content, Journal, JournalError, Placed};
-use crate::seal::{Walk, export_header, export_line};
+use crate::seal::Walk;
 use crate::transfer::{
-    EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError,
-    TransferSummary, read_export,
+    ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError, TransferSummary,
+    read_export,
 };
 
-pub(super) fn refused(error: impl std::fmt::Display) -> TransferError {
+fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
 }
 
@@ -41,33 +35,21 @@ fn unopened(error: OpenError) -> TransferError {
     TransferError::Open(error.into())
 }
 
-/// Writes everything in a ledger that no process serves as an export, with the name under which the logs were signed, so that they can be
-/// verified elsewhere. To export one that is served, make a backup first.
+/// Writes everything in a ledger that no process serves as an export. To export one that is served, make a backup first.
 ///
 /// # Errors
 /// [`TransferError`]: the ledger cannot be opened, an archived segment is not at hand, contents that it names are lost or altered, or the
 /// writing failed.
-pub fn export(
-    config: &EmbeddedConfig,
-    deployment: Option<NoteName>,
-    out: impl Write,
-) -> Result<TransferSummary, TransferError> {
+pub fn export(config: &EmbeddedConfig, out: impl Write) -> Result<TransferSummary, TransferError> {
     let journal = config.directory.join(JOURNAL);
     std::fs::metadata(&journal)
-        .map_err(OpenError::io("find the journal", &journal))
-        .map_err(unopened)?;
+        .map_err(JournalError::io("find the journal", &journal))
+        .map_err(|error| unopened(error.into()))?;
     let Opened { journal, tree, base, .. } = open(config, None).map_err(unopened)?;
     archive_is_at_hand(&journal, &base).map_err(OpenError::Journal).map_err(unopened)?;
     let (size, head) = journal.head();
     let log = ExportedLog { log: LOG.to_owned(), size, head: hex::encode(head) };
-    let others = kept_logs(&config.directory)?;
-    let header = ExportHeader {
-        placet_export: EXPORT_VERSION,
-        logs: std::iter::once(log).chain(others.iter().map(|kept| kept.log.clone())).collect(),
-        deployment,
-        kept: others.iter().map(|kept| (kept.log.log.clone(), kept.origin.clone())).collect(),
-    };
-    let mut writer = ExportWriter::begin(out, header)?;
+    let mut writer = ExportWriter::new(out, vec![log])?;
     let mut altered = 0_usize;
     for frame in journal.reader().read_from(1) {
         let frame = frame.map_err(refused)?;
@@ -82,17 +64,12 @@ pub fn export(
                 Kept::Not => {}
             }
         }
-        let entry = Box::new(LogEntry::from(frame));
+        let entry = Box::new(frame.entry);
         writer.put(&ExportItem::Entry { log: LOG.to_owned(), entry })?;
     }
     // An export of it would look complete elsewhere.
     if altered > 0 {
         return Err(TransferError::Lost { missing: 0, altered });
-    }
-    for kept in &others {
-        each_kept(&kept.file, &mut |entry| {
-            writer.put(&ExportItem::Entry { log: kept.log.log.clone(), entry: Box::new(entry) })
-        })?;
     }
     each_record(&tree, &mut |item| writer.put(&item))?;
     let (_, summary) = writer.finish()?;
@@ -149,15 +126,13 @@ fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TreeFault> {
     })
 }
 
-/// Makes a ledger of an export, in a folder that does not exist yet or is empty. Until all of it is read, verified and durable it is in a
-/// folder next to it. Its own log will be signed under the name `deployment`.
+/// Makes a ledger of the export of another embedded one, in a folder that does not exist yet or is empty. Until all of it is read, verified
+/// and durable it is in a folder next to it.
 ///
 /// # Errors
-/// [`TransferError`]: the export is not whole, does not agree with itself, holds another log that was signed under the same name, or
-/// cannot be written. Nothing is in place then.
+/// [`TransferError`]: the export is of a database, is not whole, does not agree with itself, or cannot be written. Nothing is in place then.
 pub fn import(
     config: &EmbeddedConfig,
-    deployment: Option<&NoteName>,
     input: impl BufRead,
 ) -> Result<TransferSummary, TransferError> {
     let target = &config.directory;
@@ -170,10 +145,16 @@ pub fn import(
         take_away(&beside)?;
     }
     let making = EmbeddedConfig { directory: beside.clone(), ..config.clone() };
-    let mut import = Import::new(&making)?;
-    import.own = deployment.map(|deployment| format!("{deployment}/{LOG}"));
-    let summary = read_export(input, &mut |item| import.take(item))?;
-    import.finish()?;
+    let mut import = None;
+    let summary = read_export(input, &mut |item| match (item, &mut import) {
+        (ExportItem::Header(header), _) => {
+            import = Some(Import::begin(&making, header)?);
+            Ok(())
+        }
+        (item, Some(import)) => import.take(item),
+        (_, None) => Ok(()),
+    })?;
+    import.map_or(Ok(()), Import::finish)?;
     check(&making, &summary)?;
     if matches!(target.try_exists(), Ok(true)) {
         std::fs::remove_dir(target)?;
@@ -198,10 +179,15 @@ fn take_away(beside: &Path) -> Result<(), TransferError> {
 /// Opens the new ledger, and compares it with the export.
 fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), TransferError> {
     let Opened { journal, tree, .. } = open(config, None).map_err(unopened)?;
-    let counts = tree.meta().counts;
-    let expected = (summary.records, summary.approvals, summary.runs, summary.directives);
-    if (counts.effects, counts.approvals, counts.runs, counts.directives) != expected {
-        return Err(refused("the entries do not come to the records of the export"));
+    for (kind, expected) in [
+        (keys::EFFECT, summary.records),
+        (keys::APPROVAL, summary.approvals),
+        (keys::RUN, summary.runs),
+        (keys::DIRECTIVE, summary.directives),
+    ] {
+        if tree.count(&[kind]).map_err(refused)? != expected {
+            return Err(refused("the entries do not come to the records of the export"));
+        }
     }
     trust::close(&tree, &config.directory).map_err(refused)?;
     journal.close().map_err(refused)
@@ -211,168 +197,55 @@ fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), Trans
 struct Import {
     directory: PathBuf,
     journal: Journal,
-    /// Contents to write with the next entry, and how many bytes they are.
+    /// The journal as the header promises it, and how far it was verified.
+    log: ExportedLog,
+    walk: Walk,
+    /// Contents to write with the next entry.
     contents: Vec<Content>,
-    content_bytes: usize,
-    /// Whether the log of this name becomes the journal as it is.
-    is_verbatim: bool,
-    deployment: Option<NoteName>,
-    /// The name under which the new log will be signed.
-    own: Option<String>,
-    /// How the logs were signed that the exporting store kept from others.
-    signed_as: BTreeMap<String, NoteName>,
-    /// The newest time in the export: no entry of this ledger is dated earlier.
-    newest_ms: i64,
-    logs: Vec<ExportedLog>,
-    /// The log being read, how far it was verified, and where it is kept.
-    log: Option<(String, Walk)>,
-    kept: Option<BufWriter<File>>,
-    ended: Vec<ExportedLog>,
     unsynced: usize,
 }
 
-/// After how many bytes contents of another store get an entry of their own.
-const CONTENT_BYTES: usize = 8 << 20;
 /// After how many entries the journal is synced during an import.
 const SYNC_ENTRIES: usize = 4096;
 
 impl Import {
-    fn new(config: &EmbeddedConfig) -> Result<Self, TransferError> {
+    /// Begins the folder of an embedded ledger's export; of another one it makes nothing.
+    fn begin(config: &EmbeddedConfig, header: ExportHeader) -> Result<Self, TransferError> {
+        let logs: Result<[ExportedLog; 1], _> = header.logs.try_into();
+        let log = logs.ok().filter(|[log]| log.log == LOG).ok_or(TransferError::OfDatabase)?;
+        let [log] = log;
         let directory = config.directory.clone();
         config.medium.create_dir(&directory)?;
-        let recovered = Journal::open(journal_config(config));
-        Ok(Self {
-            directory,
-            journal: recovered.map_err(refused)?.journal,
-            contents: Vec::new(),
-            content_bytes: 0,
-            is_verbatim: false,
-            deployment: None,
-            own: None,
-            signed_as: BTreeMap::new(),
-            newest_ms: 0,
-            logs: Vec::new(),
-            log: None,
-            kept: None,
-            ended: Vec::new(),
-            unsynced: 0,
-        })
+        let journal = Journal::open(journal_config(config)).map_err(refused)?.journal;
+        let (walk, contents) = (Walk::new(), Vec::new());
+        Ok(Self { directory, journal, log, walk, contents, unsynced: 0 })
     }
 
     fn take(&mut self, item: ExportItem) -> Result<(), TransferError> {
         match item {
-            ExportItem::Header(header) => self.header(header),
-            ExportItem::Entry { log, entry } => self.entry(log, &entry),
-            ExportItem::Record(record) => self.record(*record),
-            ExportItem::Approval(approval) => {
-                self.imported(|entry| entry.approvals.push(*approval))
-            }
-            ExportItem::Directive(entry) => self.imported(|it| it.directives.push(*entry)),
-            ExportItem::Run(run) => self.imported(|entry| entry.runs.push(*run)),
             ExportItem::Content { tenant, digest, base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(refused)?;
                 if Digest::of(&bytes) != digest {
                     return Err(refused(format!("content `{digest}` is not what its digest says")));
                 }
-                self.content_bytes = self.content_bytes.saturating_add(bytes.len());
                 self.contents.push(Content { tenant, digest, bytes });
-                // Contents of another store belong to no entry of this one.
-                let is_much = !self.is_verbatim && self.content_bytes >= CONTENT_BYTES;
-                if is_much { self.imported(|_| {}) } else { Ok(()) }
+                Ok(())
             }
-            // It is read where the export is.
-            ExportItem::End(_) => Ok(()),
+            ExportItem::Entry { entry, .. } => self.entry(&entry),
+            // Its entries come to the records, and the header and the end are read elsewhere.
+            ExportItem::Header(_)
+            | ExportItem::Record(_)
+            | ExportItem::Approval(_)
+            | ExportItem::Directive(_)
+            | ExportItem::Run(_)
+            | ExportItem::End(_) => Ok(()),
         }
     }
 
-    fn header(&mut self, header: ExportHeader) -> Result<(), TransferError> {
-        let mut own = header.logs.iter().filter(|log| !header.kept.contains_key(&log.log));
-        self.is_verbatim = own.next().is_some_and(|log| log.log == LOG) && own.next().is_none();
-        self.logs = header.logs;
-        (self.deployment, self.signed_as) = (header.deployment, header.kept);
-        Ok(())
-    }
-
-    fn entry(&mut self, log: String, entry: &LogEntry) -> Result<(), TransferError> {
-        if self.log.as_ref().is_none_or(|(current, _)| *current != log) {
-            self.end_log()?;
-            self.begin_log(&log)?;
-        }
-        let Some((_, walk)) = &mut self.log else { return Ok(()) };
-        walk.entry(entry).map_err(|fault| refused(format!("log `{log}`: {fault}")))?;
-        self.newest_ms = self.newest_ms.max(entry.at_ms);
-        self.journal.not_before(entry.epoch);
-        if let Some(kept) = &mut self.kept {
-            writeln!(kept, "{}", export_line(entry).map_err(refused)?)?;
-            return Ok(());
-        }
-        let contents = self.take_contents();
+    fn entry(&mut self, entry: &LogEntry) -> Result<(), TransferError> {
+        self.walk.entry(entry).map_err(refused)?;
+        let contents = std::mem::take(&mut self.contents);
         self.journal.append_as(entry, &contents).map_err(refused)?;
-        self.sync_now_and_then()
-    }
-
-    fn begin_log(&mut self, log: &str) -> Result<(), TransferError> {
-        self.log = Some((log.to_owned(), Walk::default()));
-        if !self.is_verbatim || log != LOG {
-            let folder = self.directory.join(IMPORTED);
-            std::fs::create_dir_all(&folder)?;
-            let name: String =
-                log.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let mut file = BufWriter::new(File::create(folder.join(format!("{name}.jsonl")))?);
-            // As signed by its original store, so that it verifies against what was signed there.
-            let signed_as = self.signed_as.get(log).map(ToString::to_string);
-            let deployment = self.deployment.as_ref().map_or("imported", NoteName::as_str);
-            let origin = signed_as.unwrap_or_else(|| format!("{deployment}/{log}"));
-            // One key that signs two logs under one name could not be told from one that forks a log.
-            if self.own.as_ref() == Some(&origin) {
-                return Err(TransferError::SameName(origin));
-            }
-            let origin = NoteName::new(origin).map_err(refused)?;
-            let header = export_header(&origin).map_err(refused)?;
-            writeln!(file, "{header}")?;
-            self.kept = Some(file);
-        }
-        Ok(())
-    }
-
-    fn end_log(&mut self) -> Result<(), TransferError> {
-        if let Some(kept) = self.kept.take() {
-            kept.into_inner().map_err(|error| error.into_error())?.sync_all()?;
-        }
-        if let Some((log, walk)) = self.log.take() {
-            let (size, head) = (walk.frontier().size(), hex::encode(walk.head()));
-            self.ended.push(ExportedLog { log, size, head });
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, record: EffectRecord) -> Result<(), TransferError> {
-        // Whatever process had the duty to settle it is over; so its epoch lies before that of the next start.
-        if let Some(attempt) = record.state.attempt() {
-            self.journal.not_before(attempt.duty().max(attempt.epoch));
-        }
-        self.newest_ms = self.newest_ms.max(record.updated_at.as_ms());
-        self.imported(|entry| entry.effects.push(EffectChange::Put(Box::new(record))))
-    }
-
-    /// Records of another store become an entry of their own; those of an embedded store are in its entries already.
-    fn imported(&mut self, fill: impl FnOnce(&mut Entry)) -> Result<(), TransferError> {
-        if self.is_verbatim {
-            return Ok(());
-        }
-        let (kind, payload) = encode_imported(fill).map_err(refused)?;
-        let at_ms = self.journal.last_at_ms().map_or(self.newest_ms, |at| at.max(self.newest_ms));
-        let contents = self.take_contents();
-        self.journal.append_with(kind, at_ms, &payload, &contents).map_err(refused)?;
-        self.sync_now_and_then()
-    }
-
-    fn take_contents(&mut self) -> Vec<Content> {
-        self.content_bytes = 0;
-        std::mem::take(&mut self.contents)
-    }
-
-    fn sync_now_and_then(&mut self) -> Result<(), TransferError> {
         self.unsynced = self.unsynced.saturating_add(1);
         if self.unsynced >= SYNC_ENTRIES {
             self.journal.sync().map_err(refused)?;
@@ -381,17 +254,14 @@ impl Import {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(), TransferError> {
-        self.end_log()?;
-        let expected: Vec<_> = self.logs.iter().filter(|log| log.size > 0).cloned().collect();
-        if self.ended != expected {
-            return Err(refused("the logs do not end as the export's header says"));
-        }
+    fn finish(self) -> Result<(), TransferError> {
+        // Those of a database follow its records.
         if !self.contents.is_empty() {
-            self.imported(|_| {})?;
+            return Err(TransferError::OfDatabase);
         }
-        if !self.contents.is_empty() {
-            return Err(refused("contents come after the last entry"));
+        let (size, head) = self.journal.head();
+        if (size, hex::encode(head)) != (self.log.size, self.log.head) {
+            return Err(refused("the log does not end as the export's header says"));
         }
         self.journal.close().map_err(refused)?;
         Ok(File::open(&self.directory)?.sync_all()?)

@@ -8,7 +8,7 @@ use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 use serde::{Deserialize, Serialize};
 
-use super::error::{Fault, JournalError};
+use super::error::JournalError;
 use super::frame::take;
 use super::medium::{to_u64, to_usize};
 use super::window::Window;
@@ -100,13 +100,13 @@ pub(crate) fn content_at(
     if window.at(offset, MAGIC.len())? != MAGIC.as_slice() {
         return Ok(None);
     }
-    Ok(decode(window.at(offset, HEADER_BYTES_MAX)?, segment, offset).ok())
+    Ok(decode(window.at(offset, HEADER_BYTES_MAX)?, segment, offset))
 }
 
 /// How many bytes at the start of `bytes` are whole records of contents.
 pub(crate) fn whole_contents(bytes: &[u8]) -> usize {
     let mut end: usize = 0;
-    while let Some(placed) = bytes.get(end..).and_then(|rest| decode(rest, 0, 0).ok()) {
+    while let Some(placed) = bytes.get(end..).and_then(|rest| decode(rest, 0, 0)) {
         let next = end.saturating_add(to_usize(placed.place.end()));
         if next > bytes.len() {
             break;
@@ -118,7 +118,7 @@ pub(crate) fn whole_contents(bytes: &[u8]) -> usize {
 
 /// Whether a record of a content begins here whose header verifies.
 pub(crate) fn is_begun(bytes: &[u8]) -> bool {
-    decode(bytes, 0, 0).is_ok()
+    decode(bytes, 0, 0).is_some()
 }
 
 /// Whether a record of a content begins here but its end is missing.
@@ -130,29 +130,21 @@ pub(crate) fn is_cut_short(bytes: &[u8]) -> bool {
         })
 }
 
-fn decode(bytes: &[u8], segment: u64, offset: u64) -> Result<Placed, Fault> {
-    let (fixed, rest) =
-        bytes.split_first_chunk::<FIXED_BYTES>().ok_or(Fault::Length(to_u64(bytes.len())))?;
-    let (fields, crc) = fixed.split_last_chunk::<4>().ok_or(Fault::Magic)?;
+fn decode(bytes: &[u8], segment: u64, offset: u64) -> Option<Placed> {
+    let (fixed, rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
+    let (fields, crc) = fixed.split_last_chunk::<4>()?;
     let mut fields_left = fields;
-    if take::<4>(&mut fields_left)? != MAGIC {
-        return Err(Fault::Magic);
-    }
+    let magic = take::<4>(&mut fields_left)?;
     let [version, tenant_bytes, ..] = take::<4>(&mut fields_left)?;
-    let tenant = rest.get(..usize::from(tenant_bytes)).ok_or(Fault::Length(to_u64(rest.len())))?;
-    if crc32c::crc32c_append(crc32c::crc32c(fields), tenant) != u32::from_le_bytes(*crc) {
-        return Err(Fault::HeaderChecksum);
-    }
-    if version != VERSION {
-        return Err(Fault::Version(version));
+    let tenant = rest.get(..usize::from(tenant_bytes))?;
+    let sum = crc32c::crc32c_append(crc32c::crc32c(fields), tenant);
+    if (magic, version, sum) != (MAGIC, VERSION, u32::from_le_bytes(*crc)) {
+        return None;
     }
     let bytes = u32::from_le_bytes(take(&mut fields_left)?);
     let digest = Digest::from_bytes(take(&mut fields_left)?);
-    let tenant = std::str::from_utf8(tenant).ok().and_then(|name| TenantId::new(name).ok());
+    let tenant = TenantId::new(std::str::from_utf8(tenant).ok()?).ok()?;
     let header = to_u64(FIXED_BYTES).saturating_add(u64::from(tenant_bytes));
-    Ok(Placed {
-        tenant: tenant.ok_or(Fault::Magic)?,
-        digest,
-        place: Place { segment, offset: offset.saturating_add(header), bytes },
-    })
+    let place = Place { segment, offset: offset.saturating_add(header), bytes };
+    Some(Placed { tenant, digest, place })
 }

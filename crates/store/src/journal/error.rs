@@ -3,6 +3,7 @@
 //! Not here: what the caller of a tool is told; the layers above translate.
 //! Invariant: an error never repairs, hides or retries anything; a failed write or sync is final for the process.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,89 +104,15 @@ pub enum JournalError {
     Unanswered,
 }
 
-/// What exactly is wrong with a journal's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// A segment file is missing from the sequence.
-    #[error("segment {missing} is missing")]
-    Hole {
-        /// The number of the missing segment.
-        missing: u64,
-    },
-    /// A segment's own header does not verify.
-    #[error("the segment header does not verify")]
-    SegmentHeader,
-    /// A segment's header belongs to another place in the chain.
-    #[error("the segment belongs elsewhere in the chain")]
-    SegmentMisplaced,
-    /// A segment file is shorter or longer than it was allocated.
-    #[error("the file has {found_bytes} bytes where {expected_bytes} were allocated")]
-    SegmentLength {
-        /// The allocated size, from the segment's header.
-        expected_bytes: u64,
-        /// The size found.
-        found_bytes: u64,
-    },
-    /// No frame begins where one must.
-    #[error("no frame begins here, yet bytes follow")]
-    Magic,
-    /// A frame of a version that this build does not know.
-    #[error("unknown frame version {0}")]
-    Version(u8),
-    /// Flags that this build does not know.
-    #[error("unknown frame flags {0}")]
-    Flags(u16),
-    /// A payload length over the limit, or past the end of the file.
-    #[error("a payload of {0} bytes is impossible here")]
-    Length(u64),
-    /// The header's checksum is wrong.
-    #[error("the header's checksum is wrong")]
-    HeaderChecksum,
-    /// The frame's checksum is wrong.
-    #[error("the frame's checksum is wrong")]
-    Checksum,
-    /// The frame does not continue the hash chain.
-    #[error("the hash chain is broken: the previous entry's hash is not the one named here")]
-    Chain,
-    /// The sequence is not contiguous.
-    #[error("the sequence is broken: found entry {found}")]
-    Sequence {
-        /// The sequence number found.
-        found: u64,
-    },
-    /// The epoch went backwards.
-    #[error("the epoch goes backwards to {found}")]
-    EpochBackwards {
-        /// The epoch found.
-        found: u64,
-    },
-    /// The time went backwards.
-    #[error("the time goes backwards to {found_ms} ms")]
-    TimeBackwards {
-        /// The time found, in milliseconds since 1970.
-        found_ms: i64,
-    },
-    /// The base file, which says what was archived, does not verify.
-    #[error("the base of the journal does not verify")]
-    Base,
-    /// The first segment is not the one that the base says follows the archived ones.
-    #[error("the segment is not the one that follows the archived ones")]
-    BaseHead,
-    /// The witness file is missing although there are segments.
-    #[error("the high-water witness is missing")]
-    WitnessMissing,
-    /// The witness file does not verify.
-    #[error("the high-water witness does not verify")]
-    Witness,
-    /// The witness names another hash for an entry: this is another history.
-    #[error("the entry is not the one that the high-water witness saw")]
-    WitnessHead,
-    /// Entries have a later epoch than the witness: the witness is an old copy.
-    #[error("the entry's epoch {found} is later than the high-water witness")]
-    WitnessEpoch {
-        /// The epoch found.
-        found: u64,
-    },
+/// What exactly is wrong with the bytes of a journal, or with a log: for a person to read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Fault(Cow<'static, str>);
+
+impl Fault {
+    pub(crate) fn new(what: impl Into<Cow<'static, str>>) -> Self {
+        Self(what.into())
+    }
 }
 
 /// The source of a refusal by the visitor of [`super::verify_each`].
@@ -194,6 +121,11 @@ pub type VisitError = Box<dyn std::error::Error + Send + Sync>;
 impl JournalError {
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, path: path.to_owned(), source: Arc::new(source) }
+    }
+
+    /// What a small file, or the header of a segment, holds is not what was written.
+    pub(crate) fn unsound(segment: u64, what: &'static str) -> Self {
+        Self::Corrupt { segment, offset: 0, seq: 0, fault: Fault::new(what) }
     }
 }
 

@@ -5,9 +5,8 @@
 //! from the folder only when `base` says so, durably, before it is moved.
 //!
 //! ```text
-//! base: "PLBASE" 00 01, then 8 bytes each of the number of the first segment that is still here and of its first sequence
-//!       number, then 32 of the hash of the entry before it, then the number (2 bytes) and the hashes of the entries before it
-//!       that are in no full tile of the Merkle tree, then the frontier of the tree over the entries before it
+//! base: "PLBASE" 00 02, then 8 bytes each of the number of the first segment that is still here and of its first sequence
+//!       number, then 32 of the hash of the entry before it, then the frontier of the tree over the entries before it
 //!       (`placet_ledger::proof::Frontier::to_bytes`), then the CRC-32C of all before it
 //! ```
 
@@ -18,15 +17,15 @@ use std::sync::Arc;
 use placet_ledger::proof::Frontier;
 
 use super::content::Place;
-use super::error::{Fault, JournalError};
-use super::frame::take;
+use super::error::JournalError;
+use super::frame::{checked, take};
 use super::medium::{
     Disk, Medium, MediumFile, beside, read_full_at, replace_file, to_u64, to_usize, write_all_at,
 };
-use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, number_of, path_of};
+use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, UNSOUND, number_of, path_of};
 
 const FILE: &str = "base";
-const MAGIC: [u8; 8] = *b"PLBASE\x00\x01";
+const MAGIC: [u8; 8] = *b"PLBASE\x00\x02";
 const BYTES_MAX: usize = 16 << 10;
 const COPY_BYTES: usize = 1 << 20;
 
@@ -42,21 +41,14 @@ pub(crate) struct Base {
     pub(crate) first_seq: u64,
     /// The hash of the entry before that.
     pub(crate) prev: [u8; 32],
-    /// The hashes of the last entries before that, which are in no full tile of the Merkle tree.
-    pub(crate) leaves: Vec<[u8; 32]>,
     /// The tree over the entries before that: verification of the rest continues from it when they are elsewhere.
     pub(crate) frontier: Frontier,
 }
 
 impl Base {
     /// Nothing was moved away.
-    pub(crate) const START: Self = Self {
-        segment: 1,
-        first_seq: 1,
-        prev: [0; 32],
-        leaves: Vec::new(),
-        frontier: Frontier::new(),
-    };
+    pub(crate) const START: Self =
+        Self { segment: 1, first_seq: 1, prev: [0; 32], frontier: Frontier::new() };
 
     /// Reads what was moved away.
     pub(crate) fn read(medium: &dyn Medium, directory: &Path) -> Result<Self, JournalError> {
@@ -70,7 +62,7 @@ impl Base {
         let count = read_full_at(&*file, &mut bytes, 0)
             .map_err(JournalError::io("read the base", &path))?;
         let decoded = Self::decode(bytes.get(..count).unwrap_or_default());
-        decoded.map_err(|fault| JournalError::Corrupt { segment: 0, offset: 0, seq: 0, fault })
+        decoded.ok_or_else(|| JournalError::unsound(0, "the base of the journal does not verify"))
     }
 
     pub(crate) fn write(&self, medium: &dyn Medium, directory: &Path) -> Result<(), JournalError> {
@@ -79,32 +71,17 @@ impl Base {
         out.extend_from_slice(&self.segment.to_le_bytes());
         out.extend_from_slice(&self.first_seq.to_le_bytes());
         out.extend_from_slice(&self.prev);
-        let leaves = u16::try_from(self.leaves.len()).unwrap_or(u16::MAX);
-        out.extend_from_slice(&leaves.to_le_bytes());
-        self.leaves.iter().for_each(|leaf| out.extend_from_slice(leaf));
         out.extend_from_slice(&self.frontier.to_bytes());
         out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
         replace_file(medium, &path, &out).map_err(JournalError::io("write the base", &path))
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Fault> {
-        let (fields, crc) = bytes.split_last_chunk::<4>().ok_or(Fault::Base)?;
-        let mut rest = fields;
-        if take::<8>(&mut rest)? != MAGIC || crc32c::crc32c(fields) != u32::from_le_bytes(*crc) {
-            return Err(Fault::Base);
-        }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = checked(bytes, &MAGIC)?;
         let segment = u64::from_le_bytes(take(&mut rest)?);
         let first_seq = u64::from_le_bytes(take(&mut rest)?);
         let prev = take(&mut rest)?;
-        let count = u16::from_le_bytes(take(&mut rest)?);
-        let leaves = (0..count).map(|_| take(&mut rest)).collect::<Result<_, _>>()?;
-        Ok(Self {
-            segment,
-            first_seq,
-            prev,
-            leaves,
-            frontier: Frontier::from_bytes(rest).ok_or(Fault::Base)?,
-        })
+        Some(Self { segment, first_seq, prev, frontier: Frontier::from_bytes(rest)? })
     }
 }
 
@@ -156,12 +133,8 @@ impl SegmentFiles {
         let count = read_full_at(&*file, &mut bytes, 0)
             .map_err(JournalError::io("read the segment", &path))?;
         let decoded = SegmentHeader::decode(bytes.get(..count).unwrap_or_default());
-        decoded.ok().filter(|header| header.number == number).ok_or(JournalError::Corrupt {
-            segment: number,
-            offset: 0,
-            seq: 0,
-            fault: Fault::SegmentHeader,
-        })
+        let placed = decoded.filter(|header| header.number == number);
+        placed.ok_or_else(|| JournalError::unsound(number, UNSOUND))
     }
 
     /// The numbers of the segments in the journal's folder, and of those in the archive, ascending. An unreadable archive counts as absent.

@@ -92,15 +92,15 @@ pub use scan::{VerifyReport, verify_each};
 pub use files::unmoved_segments;
 pub(crate) use files::{Base, SegmentFiles, copy_file};
 pub use lock::Lock;
-pub(crate) use scan::Begin;
+pub(crate) use scan::{Begin, Position};
 pub(crate) use segment::path_of as segment_path;
 pub(crate) use witness::Witness;
 
-use frame::{Header, encode, frame_bytes};
+use frame::{encode, frame_bytes};
 use medium::{Medium, MediumFile, to_u64, write_all_at};
 use reader::{Extent, Shared};
 use recovery::{first_segment, recover_segment, remove_temporaries};
-use scan::{Position, SegmentIndex, scan};
+use scan::{BROKEN_CHAIN, SegmentIndex, scan};
 use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, path_of};
 
 /// How much the buffer may hold before it is written without being asked.
@@ -248,18 +248,20 @@ impl Journal {
         &mut self,
         kind: u8,
         at_ms: i64,
-        payload: &[u8],
+        payload: Vec<u8>,
         contents: &[Content],
     ) -> Result<(FrameRef, Vec<Placed>), JournalError> {
-        let header = Header {
-            kind,
+        let entry = LogEntry {
             seq: self.position.seq.saturating_add(1),
             epoch: self.epoch,
             at_ms: at_ms.max(self.position.at_ms),
+            kind,
             durable_seq: self.durable.seq,
             prev: self.position.head,
+            hash: [0; 32],
+            payload,
         };
-        self.append_frame(&header, payload, contents)
+        self.append_frame(&entry, contents)
     }
 
     /// Adds an entry of another journal unchanged: copies a whole journal, from its first entry on.
@@ -269,27 +271,24 @@ impl Journal {
         contents: &[Content],
     ) -> Result<FrameRef, JournalError> {
         self.epoch = self.epoch.max(entry.epoch);
-        let LogEntry { kind, epoch, at_ms, durable_seq, .. } = *entry;
         let (seq, prev) = (self.position.seq.saturating_add(1), self.position.head);
-        let header = Header { kind, seq, epoch, at_ms, durable_seq, prev };
-        let (placed, _) = self.append_frame(&header, &entry.payload, contents)?;
-        if placed.hash == entry.hash {
+        let (placed, _) = self.append_frame(entry, contents)?;
+        if (entry.seq, entry.prev, entry.hash) == (seq, prev, placed.hash) {
             return Ok(placed);
         }
         self.poisoned = true;
-        let (segment, seq, offset) = (self.segment.number, placed.seq, self.offset);
-        Err(JournalError::Corrupt { segment, offset, seq, fault: Fault::Chain })
+        let (segment, offset) = (self.segment.number, self.offset);
+        Err(JournalError::Corrupt { segment, offset, seq, fault: Fault::new(BROKEN_CHAIN) })
     }
 
     fn append_frame(
         &mut self,
-        header: &Header,
-        payload: &[u8],
+        entry: &LogEntry,
         contents: &[Content],
     ) -> Result<(FrameRef, Vec<Placed>), JournalError> {
         self.check_alive()?;
-        check_size(payload.len(), PAYLOAD_BYTES_MAX)?;
-        let mut bytes = frame_bytes(payload.len());
+        check_size(entry.payload.len(), PAYLOAD_BYTES_MAX)?;
+        let mut bytes = frame_bytes(entry.payload.len());
         for content in contents {
             check_size(content.bytes.len(), CONTENT_BYTES_MAX)?;
             bytes = bytes.saturating_add(content.stored_bytes());
@@ -313,9 +312,9 @@ impl Journal {
             };
             placed.push(Placed { tenant: content.tenant.clone(), digest: content.digest, place });
         }
-        let head = encode(header, payload, &mut self.buffer);
-        self.segment.note(header.seq, offset);
-        let Header { seq, epoch, at_ms, .. } = *header;
+        let head = encode(entry, &mut self.buffer);
+        self.segment.note(entry.seq, offset);
+        let LogEntry { seq, epoch, at_ms, .. } = *entry;
         self.position = Position { seq, epoch, at_ms, head };
         Ok((FrameRef { seq, at_ms, hash: head }, placed))
     }
@@ -410,11 +409,6 @@ impl Journal {
     /// The time of the last appended entry; no later one is earlier.
     pub fn last_at_ms(&self) -> Option<i64> {
         (self.position.seq > 0).then_some(self.position.at_ms)
-    }
-
-    /// Continues in an epoch not below `epoch`: entries written elsewhere count as earlier.
-    pub(crate) fn not_before(&mut self, epoch: u64) {
-        self.epoch = self.epoch.max(epoch);
     }
 
     /// The epoch of this opening; higher than all before it.

@@ -13,7 +13,7 @@ use super::files::{Base, SegmentFiles};
 use super::frame::{Frame, HEADER_BYTES, decode_header, frame_bytes};
 use super::marks::{MarksCache, marks_around};
 use super::medium::to_u64;
-use super::scan::{SegmentIndex, next_frame};
+use super::scan::{Position, SegmentIndex, next_frame};
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::window::Window;
 
@@ -133,7 +133,8 @@ pub struct FrameIter {
     shared: Arc<Shared>,
     next_seq: u64,
     until_seq: u64,
-    prev: Option<[u8; 32]>,
+    /// The last entry; none before the first.
+    position: Option<Position>,
     place: Option<Stand>,
     /// Only one entry is wanted.
     is_glance: bool,
@@ -150,7 +151,14 @@ pub(super) struct Stand {
 
 impl FrameIter {
     pub(crate) fn new(shared: Arc<Shared>, seq: u64, until_seq: u64) -> Self {
-        Self { shared, next_seq: seq.max(1), until_seq, prev: None, place: None, is_glance: false }
+        Self {
+            shared,
+            next_seq: seq.max(1),
+            until_seq,
+            position: None,
+            place: None,
+            is_glance: false,
+        }
     }
 
     fn read_next(&mut self) -> Result<Frame, JournalError> {
@@ -162,15 +170,13 @@ impl FrameIter {
         place.walk_to(wanted)?;
         let (frame, end) = next_frame(&mut place.window, place.segment, place.offset)?
             .map_err(|fault| place.corrupt(fault))?;
-        if frame.seq != wanted {
-            return Err(place.corrupt(Fault::Sequence { found: frame.seq }));
-        }
-        if self.prev.is_some_and(|prev| prev != frame.prev) {
-            return Err(place.corrupt(Fault::Chain));
-        }
+        // The first one is tied to nothing before it.
+        let before =
+            Position { seq: wanted.saturating_sub(1), head: frame.prev, ..Position::START };
+        let position = self.position.get_or_insert(before);
+        position.advance(&frame).map_err(|fault| place.corrupt(fault))?;
         place.offset = end;
         place.seq = wanted.saturating_add(1);
-        self.prev = Some(frame.hash);
         self.next_seq = place.seq;
         let next_is_elsewhere = {
             let extent = self.shared.extent();

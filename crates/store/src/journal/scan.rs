@@ -13,10 +13,11 @@ use super::files::{Base, SegmentFiles};
 use super::frame::{Frame, HEADER_BYTES, decode, decode_header, frame_bytes};
 use super::marks::Marks;
 use super::medium::{Disk, to_u64, to_usize};
-use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, UNSOUND};
 use super::tail::{Tail, has_lost_sector, judge};
 use super::window::Window;
 use super::witness::Witness;
+use placet_ledger::log::LogEntry;
 use placet_types::digest::Digest;
 
 /// The interval at which entries are marked with their place, so that one is found without reading from the start.
@@ -85,7 +86,10 @@ pub(crate) enum Begin {
     Segment(u64),
 }
 
-/// What the next frame has to agree with: the last verified frame.
+pub(crate) const BROKEN_CHAIN: &str =
+    "the hash chain is broken: the previous entry's hash is not the one named here";
+
+/// What the next entry has to agree with: the last verified entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) seq: u64,
@@ -95,24 +99,24 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Before the first frame.
+    /// Before the first entry.
     pub(crate) const START: Self = Self { seq: 0, epoch: 0, at_ms: i64::MIN, head: [0; 32] };
 
-    /// Advances to `frame` if it continues the chain.
-    pub(crate) fn advance(&mut self, frame: &Frame) -> Result<(), Fault> {
-        if self.seq.checked_add(1) != Some(frame.seq) {
-            return Err(Fault::Sequence { found: frame.seq });
+    /// Advances to an entry if it continues the chain. That its hash is its own is for the caller to see.
+    pub(crate) fn advance(&mut self, entry: &LogEntry) -> Result<(), Fault> {
+        if self.seq.checked_add(1) != Some(entry.seq) {
+            return Err(Fault::new(format!("the sequence is broken: found entry {}", entry.seq)));
         }
-        if frame.prev != self.head {
-            return Err(Fault::Chain);
+        if entry.prev != self.head {
+            return Err(Fault::new(BROKEN_CHAIN));
         }
-        if frame.epoch < self.epoch {
-            return Err(Fault::EpochBackwards { found: frame.epoch });
+        if entry.epoch < self.epoch {
+            return Err(Fault::new(format!("the epoch goes backwards to {}", entry.epoch)));
         }
-        if frame.at_ms < self.at_ms {
-            return Err(Fault::TimeBackwards { found_ms: frame.at_ms });
+        if entry.at_ms < self.at_ms {
+            return Err(Fault::new(format!("the time goes backwards to {} ms", entry.at_ms)));
         }
-        *self = Self { seq: frame.seq, epoch: frame.epoch, at_ms: frame.at_ms, head: frame.hash };
+        *self = Self { seq: entry.seq, epoch: entry.epoch, at_ms: entry.at_ms, head: entry.hash };
         Ok(())
     }
 }
@@ -178,12 +182,13 @@ pub(crate) fn scan(
     let mut scanner = Scanner { files, visit, witness, unsynced: VecDeque::new(), found };
     let base = &scanner.found.base.clone();
     if witness.is_none() && !here.is_empty() {
-        return Err(scanner.corrupt(0, 0, Fault::WitnessMissing));
+        return Err(scanner.corrupt(0, 0, Fault::new("the high-water witness is missing")));
     }
     let last = here.last().copied().unwrap_or(0);
     let last = witness.map_or(0, |witness| witness.extent).max(last);
     if let Some(missing) = (base.segment..=last).find(|number| !here.contains(number)) {
-        return Err(scanner.corrupt(missing, 0, Fault::Hole { missing }));
+        let fault = Fault::new(format!("segment {missing} is missing"));
+        return Err(scanner.corrupt(missing, 0, fault));
     }
     let is_here = |number: &u64| here.contains(number) || archived.contains(number);
     let first = match begin {
@@ -319,8 +324,8 @@ impl Scanner<'_> {
         let durable_seq = self.witness.map_or(0, |witness| witness.seq);
         let mut torn = None;
         for (at, unsynced) in self.unsynced.iter().enumerate() {
-            let Frame { seq, contents, .. } = &unsynced.frame;
-            if *seq > durable_seq && has_torn_content(window, contents)? {
+            let frame = &unsynced.frame;
+            if frame.seq > durable_seq && has_torn_content(window, &frame.contents)? {
                 torn = Some(at);
                 break;
             }
@@ -361,8 +366,8 @@ impl Scanner<'_> {
         let mut window = Window::new(file, path);
         let found_bytes = window.length()?;
         let bytes = window.at(0, to_usize(SEGMENT_HEADER_BYTES))?;
-        let header =
-            SegmentHeader::decode(bytes).map_err(|fault| self.corrupt(number, 0, fault))?;
+        let header = SegmentHeader::decode(bytes)
+            .ok_or_else(|| self.corrupt(number, 0, Fault::new(UNSOUND)))?;
         let position = self.found.position;
         let in_place = header.number == number
             && position.seq.checked_add(1) == Some(header.first_seq)
@@ -370,18 +375,18 @@ impl Scanner<'_> {
         let base = &self.found.base;
         if number == base.segment && (header.first_seq, header.prev) != (base.first_seq, base.prev)
         {
-            return Err(self.corrupt(number, 0, Fault::BaseHead));
+            let fault = Fault::new("the segment is not the one that follows the archived ones");
+            return Err(self.corrupt(number, 0, fault));
         }
         if !in_place {
-            return Err(self.corrupt(number, 0, Fault::SegmentMisplaced));
+            let fault = Fault::new("the segment belongs elsewhere in the chain");
+            return Err(self.corrupt(number, 0, fault));
         }
         let expected_bytes = header.allocated_bytes;
         if expected_bytes != found_bytes {
-            return Err(self.corrupt(
-                number,
-                0,
-                Fault::SegmentLength { expected_bytes, found_bytes },
-            ));
+            let fault =
+                format!("the file has {found_bytes} bytes where {expected_bytes} were allocated");
+            return Err(self.corrupt(number, 0, Fault::new(fault)));
         }
         self.found.segments.push(SegmentIndex {
             number,
@@ -399,10 +404,14 @@ impl Scanner<'_> {
         self.found.position.advance(&frame).map_err(corrupt)?;
         if let Some(witness) = self.witness {
             if frame.seq == witness.seq && frame.hash != witness.head {
-                return Err(corrupt(Fault::WitnessHead));
+                let fault = "the entry is not the one that the high-water witness saw";
+                return Err(corrupt(Fault::new(fault)));
             }
             if frame.epoch > witness.epoch {
-                return Err(corrupt(Fault::WitnessEpoch { found: frame.epoch }));
+                let epoch = frame.epoch;
+                let fault =
+                    format!("the entry's epoch {epoch} is later than the high-water witness");
+                return Err(corrupt(Fault::new(fault)));
             }
         }
         self.hand_on(frame.durable_seq)?;
@@ -450,7 +459,7 @@ pub(crate) fn next_frame(
     };
     let bytes = frame_bytes(payload_bytes);
     let end = offset.saturating_add(to_u64(bytes));
-    Ok(decode(window.at(offset, bytes)?).map(|frame| (Frame { contents, ..frame }, end)))
+    Ok(decode(window.at(offset, bytes)?).map(|entry| (Frame { entry, contents }, end)))
 }
 
 /// Whether a content is not what its digest says, and a crash can be the reason.

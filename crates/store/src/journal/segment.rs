@@ -5,14 +5,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::{Fault, JournalError};
-use super::frame::take;
+use super::error::JournalError;
+use super::frame::{checked, take};
 use super::medium::{Medium, MediumFile, beside, write_all_at};
 
 /// Bytes before the first frame of a segment.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: [u8; 8] = *b"PLSEGMT\x01";
 const EXTENSION: &str = "segment";
+
+/// What is wrong where the header of a segment is not what was written.
+pub(crate) const UNSOUND: &str = "the segment header does not verify";
 
 /// Ties a segment to its place in the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +43,10 @@ impl SegmentHeader {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Fault> {
-        let (fields, crc) = bytes.split_last_chunk::<4>().ok_or(Fault::SegmentHeader)?;
-        let mut rest = fields;
-        let sound = rest.starts_with(&MAGIC) && crc32c::crc32c(fields) == u32::from_le_bytes(*crc);
-        if !sound || take::<8>(&mut rest).is_err() {
-            return Err(Fault::SegmentHeader);
-        }
-        Ok(Self {
+    /// Reads a header; `None` where it does not verify.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = checked(bytes, &MAGIC)?;
+        Some(Self {
             number: u64::from(u32::from_le_bytes(take(&mut rest)?)),
             first_seq: u64::from_le_bytes(take(&mut rest)?),
             allocated_bytes: u64::from_le_bytes(take(&mut rest)?),

@@ -6,8 +6,8 @@
 use std::io;
 use std::path::Path;
 
-use super::error::{Fault, JournalError};
-use super::frame::take;
+use super::error::JournalError;
+use super::frame::{checked, take};
 use super::medium::{Medium, read_full_at, replace_file};
 
 const FILE: &str = "high-water";
@@ -42,13 +42,9 @@ impl Witness {
         let mut bytes = [0; BYTES];
         let count = read_full_at(&*file, &mut bytes, 0)
             .map_err(JournalError::io("read the witness", &path))?;
-        let decoded = if count == BYTES { Self::decode(&bytes) } else { Err(Fault::Witness) };
-        decoded.map(Some).map_err(|fault| JournalError::Corrupt {
-            segment: 0,
-            offset: 0,
-            seq: 0,
-            fault,
-        })
+        let decoded = Self::decode(&bytes).filter(|_| count == BYTES);
+        let unsound = || JournalError::unsound(0, "the high-water witness does not verify");
+        decoded.map(Some).ok_or_else(unsound)
     }
 
     /// Puts the witness in place durably.
@@ -64,13 +60,9 @@ impl Witness {
         replace_file(medium, &path, &out).map_err(JournalError::io("write the witness", &path))
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Fault> {
-        let (fields, crc) = bytes.split_last_chunk::<4>().ok_or(Fault::Witness)?;
-        let mut rest = fields;
-        if take::<8>(&mut rest)? != MAGIC || crc32c::crc32c(fields) != u32::from_le_bytes(*crc) {
-            return Err(Fault::Witness);
-        }
-        Ok(Self {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = checked(bytes, &MAGIC)?;
+        Some(Self {
             epoch: u64::from_le_bytes(take(&mut rest)?),
             seq: u64::from_le_bytes(take(&mut rest)?),
             extent: u64::from_le_bytes(take(&mut rest)?),

@@ -20,7 +20,7 @@ use super::limits;
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Look-ups only.
+    /// Look-ups, and the sessions of the console.
     Reading,
     /// Transactions, which have limits of their own.
     Writing,
@@ -173,14 +173,9 @@ impl Connector {
         let row = query(ASK).fetch_one(&mut connection).await.map_err(|error| sort(&error))?;
         check_role(&row)?;
         check_settings(&row).map_err(ConnectError::Unfit)?;
-        if purpose == Purpose::Reading {
-            if text(&row, "standbys").is_some_and(|names| !names.trim().is_empty()) {
-                confirm(&mut connection).await.map_err(|error| sort(&error))?;
-            }
-            raw_sql("SET default_transaction_read_only = on")
-                .execute(&mut connection)
-                .await
-                .map_err(|error| sort(&error))?;
+        let has_standbys = text(&row, "standbys").is_some_and(|names| !names.trim().is_empty());
+        if purpose == Purpose::Reading && has_standbys {
+            confirm(&mut connection).await.map_err(|error| sort(&error))?;
         }
         Ok(connection)
     }

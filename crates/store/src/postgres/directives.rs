@@ -14,7 +14,7 @@ use placet_types::ids::DirectiveId;
 
 use super::error::Hitch;
 use super::pool::{Pool, Statement};
-use super::read::{all, limit, one, walk};
+use super::read::{all, find, limit, walk};
 use super::rows::{column, every, json, parsed, place_of};
 
 /// The entry of a row.
@@ -76,10 +76,8 @@ pub(super) async fn entry(
     pool: &Pool,
     directive_id: &DirectiveId,
 ) -> Result<Option<Directive>, StoreError> {
-    let id = directive_id.as_str().to_owned();
-    let find =
-        || query("SELECT record FROM placet.directives WHERE directive_id = $1").bind(id.clone());
-    one(&pool.rows(find).await?, of_row)
+    let sql = "SELECT record FROM placet.directives WHERE directive_id = $1";
+    find(pool, sql, directive_id.as_str().to_owned(), of_row).await
 }
 
 /// Entries, in the order of their age.

@@ -153,8 +153,8 @@ impl Trouble {
 
     fn of_code(code: &str, text: String) -> Self {
         match code {
-            // Serialization failure, deadlock, and a key that somebody else has just inserted.
-            "40001" | "40P01" | "23505" => Self::Again,
+            // Serialization failure, deadlock, and a key or a table that somebody else has just made.
+            "40001" | "40P01" | "23505" | "42P07" | "42710" => Self::Again,
             // Lock not available, query cancelled (also: by its time limit).
             "55P03" | "57014" => Self::Busy(text),
             // Shutdown, crash, not accepting connections yet, too many of them, ended for idling, read-only: a server that was

@@ -23,7 +23,7 @@ use placet_types::ids::{RecordId, TenantId};
 use super::config::PostgresConfig;
 use super::connect::{Connector, Purpose};
 use super::directives;
-use super::error::{Hitch, OpenError, Trouble};
+use super::error::{Hitch, OpenError};
 use super::limits::{self, Kind, Limits};
 use super::log::no_log;
 use super::rows::{self, EffectRows, Entry, column};
@@ -80,22 +80,16 @@ impl Import {
         let connector = Connector::new(config.url.clone(), config.wait);
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
-        schema::make(&mut connection, config.lease, config.wait).await?;
-        let what = "take an import";
-        let refused = || OpenError::refused(what);
-        let patience = limits::patience(config.wait);
+        schema::make(&mut connection, config).await?;
+        let refused = || OpenError::refused("take an import");
         let silence = config.lease.saturating_mul(SILENT_LEASES);
         let limits = Limits { lock: config.wait, silence, statement: None };
-        let begun = limits::begin(&mut connection, Kind::Writing, limits);
-        limits::answer(patience, begun).await.map_err(refused())?;
+        limits::begin(&mut connection, Kind::Writing, limits).await.map_err(refused())?;
         // The row keeps every start of a node out until the import has ended, or has fallen silent.
         let lock = raw_sql("SELECT 1 FROM placet.ledger WHERE id = 1 FOR UPDATE");
-        if let Err(error) = limits::answer(patience, lock.execute(&mut connection)).await {
-            let Trouble::Busy(why) = Trouble::of(&error) else { return Err(refused()(error)) };
-            return Err(OpenError::locked(what, &why));
-        }
+        lock.execute(&mut connection).await.map_err(refused())?;
         let used = query("SELECT epoch FROM placet.epochs LIMIT 1").fetch_optional(&mut connection);
-        if limits::answer(patience, used).await.map_err(refused())?.is_some() {
+        if used.await.map_err(refused())?.is_some() {
             let why =
                 "nodes have used the database already; an import needs an empty one".to_owned();
             return Err(OpenError::Schema { why });
@@ -237,24 +231,24 @@ impl Import {
             let why = "the logs do not end as the export's header says".to_owned();
             return Err(StoreError::Damaged(why));
         }
-        limits::within(limits::PAGE, self.put_logs()).await.map_err(|error| of_sql(&error))??;
+        self.put_logs().await.map_err(|error| of_sql(&error))?;
         self.put_end().await.map_err(|error| of_sql(&error))?;
         // It is kept: a connection that is not closed in order ends all the same.
-        drop(limits::answer(limits::PAGE, self.connection.close()).await);
+        drop(self.connection.close().await);
         Ok(())
     }
 
     async fn put_end(&mut self) -> Result<(), sqlx::Error> {
         // A row that is still empty was made by an entry and removed by a later one.
         let empty = raw_sql("DELETE FROM placet.effects WHERE record = ''");
-        limits::answer(limits::WHOLE, empty.execute(&mut self.connection)).await?;
-        let ledger = query("UPDATE placet.ledger SET next_epoch = $1 WHERE id = 1")
-            .bind(column(self.epoch_max.saturating_add(1)));
-        limits::answer(limits::PAGE, ledger.execute(&mut self.connection)).await?;
-        limits::commit(&mut self.connection, limits::PAGE).await
+        empty.execute(&mut self.connection).await?;
+        let ledger = query("UPDATE placet.ledger SET next_epoch = $1 WHERE id = 1");
+        let next = column(self.epoch_max.saturating_add(1));
+        ledger.bind(next).execute(&mut self.connection).await?;
+        raw_sql("COMMIT").execute(&mut self.connection).await.map(drop)
     }
 
-    async fn put_logs(&mut self) -> Result<(), StoreError> {
+    async fn put_logs(&mut self) -> Result<(), sqlx::Error> {
         for (name, log) in &self.logs {
             query(
                 "INSERT INTO placet.epochs (epoch, log, node, started_ms, lease_until, closed_ms, policy_epoch, head_seq, \
@@ -268,8 +262,7 @@ impl Import {
             .bind(log.head.hash.as_slice())
             .bind(log.tree.frontier().root().as_bytes().as_slice())
             .execute(&mut self.connection)
-            .await
-            .map_err(|error| of_sql(&error))?;
+            .await?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The task that keeps this node's lease, on a connection of its own.
 //!
-//! Owns the renewals, and what is checked at that rate: the server's settings, the ends of the logs, the leases of the other nodes, the
-//! witness. Not here: the conclusions from those leases (`sightings`, `node`). Invariants: a node that is fenced, whose database has lost
-//! data, or whose server became unsafe, stops; the others' leases are checked only after this node's own was renewed.
+//! Owns the renewals, and what is checked at that rate: the server's settings, the ends of the logs, the witness. Not here: fencing the
+//! nodes that do not renew theirs (`node`). Invariant: a node that is fenced, whose database has lost data, or whose server became unsafe,
+//! stops.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use super::connect::{Connector, Purpose, ask_again};
 use super::error::{Trouble, said};
 use super::limits;
 use super::rows::{column, number};
-use super::sightings::leases;
 use super::state::State;
 use super::witness;
 
@@ -43,7 +42,7 @@ impl Keeper {
     /// Renews until the store is closed, dropped or at fault.
     pub(super) async fn run(mut self) {
         let every = renewal(self.lease);
-        // A node that could not renew tries again soon: others count its silence from the moment they reach the database again.
+        // A node that could not renew tries again soon: once the database is back, the others fence those that do not.
         let soon = every.checked_div(4).unwrap_or(every);
         let mut connection = None;
         let mut was_away = false;
@@ -155,9 +154,6 @@ impl Keeper {
         if let Some(floor_ms) = floor.try_get::<Option<i64>, _>("floor_ms")? {
             self.state.note_entry(floor_ms);
         }
-        let asked = Instant::now();
-        let seen = leases(connection, self.state.epoch).await?;
-        self.state.sightings().look(&seen, asked, Instant::now(), self.lease);
         Ok(())
     }
 

@@ -1,17 +1,17 @@
-//! Limits that the server puts on a session and a transaction, how a transaction begins, and how long this side waits for a silent server.
+//! Limits that the server puts on a session and a transaction, how a transaction begins, and how long a start waits.
 //!
 //! Owns every `BEGIN` of the store. Not here: the work of a transaction, and what follows if it is ended. Invariants: a session has limits
 //! before it touches a table; a session that falls silent in a transaction, paused or lost, is ended by the server, with all its locks. A
-//! connection that does not answer within this side's limit is dropped, and never used again.
+//! start to which the database does not answer ends.
 
-use std::io;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, raw_sql};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::config::LEASE_MAX;
+use super::config::PostgresConfig;
+use super::error::{OpenError, Trouble};
 
 /// How long a session may be silent in a transaction that was not begun by [`begin`].
 const SILENCE: Duration = Duration::from_secs(60);
@@ -19,12 +19,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How long one try of a start waits for a lock.
 pub(super) const LOCK: Duration = Duration::from_secs(1);
 
-/// How long to wait for a page of an export or an import, and for its commit: as long as the server waits for the next one.
-pub(super) const PAGE: Duration = LEASE_MAX;
-
-/// How long to wait for statements that scan whole tables. It is far more than they need: one that is cut short would be cut short at every
-/// later try, too.
-pub(super) const WHOLE: Duration = Duration::from_secs(21_600);
+/// The pause before its next try.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Within a transaction: its commit is acknowledged only when it is kept, even if the server's setting has changed since it was checked.
 const KEPT: &str = "SELECT set_config('synchronous_commit', \
@@ -89,52 +85,56 @@ pub(super) async fn settle(
     raw_sql(AssertSqlSafe(settle)).execute(connection).await.map(drop)
 }
 
-/// How long this side waits for something the server itself would have given up long before: a server that is silent for so long will not
-/// answer.
-pub(super) fn patience(wait: Duration) -> Duration {
-    wait.max(LOCK).saturating_mul(4)
-}
-
-/// The result of a request to the database; if none comes within a limit, an error: the connection must then be dropped.
-pub(super) async fn within<F: Future>(limit: Duration, asked: F) -> Result<F::Output, sqlx::Error> {
-    match timeout(limit, asked).await {
-        Ok(answer) => Ok(answer),
+/// What is begun on a database, in whole; an error if that takes far longer than the server itself would let any of it take. The connection
+/// has to be dropped then.
+pub(super) async fn within<T>(
+    config: &PostgresConfig,
+    what: &'static str,
+    begun: impl Future<Output = Result<T, OpenError>>,
+) -> Result<T, OpenError> {
+    let limit = config.wait.max(LOCK).max(config.lease).saturating_mul(4);
+    match timeout(limit, begun).await {
+        Ok(answer) => answer,
         Err(_elapsed) => {
-            let limit = limit.as_millis();
-            Err(silent(format!(
-                "no answer within {limit} ms; the database, or the way to it, has fallen silent: see to both, and start again"
-            )))
+            let why = format!(
+                "no answer within {} ms; the database, or the way to it, has fallen silent, or it waits for a synchronous standby \
+                 (`synchronous_standby_names`) that is not there: see to them, and start again",
+                limit.as_millis()
+            );
+            Err(OpenError::Lost { what, why })
         }
     }
 }
 
-/// The same for a single statement.
-pub(super) async fn answer<T>(
-    limit: Duration,
-    asked: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    within(limit, asked).await?
+/// How often a transaction of a start is tried while others are in its way. One who fell silent half-way is let go of after a lease.
+#[derive(Debug)]
+pub(super) struct Tries {
+    what: &'static str,
+    deadline: Instant,
 }
 
-/// Commits. No limit of the server ends a commit that waits for a standby. After an error the commit may still have been kept.
-pub(super) async fn commit(
-    connection: &mut PgConnection,
-    limit: Duration,
-) -> Result<(), sqlx::Error> {
-    match timeout(limit, raw_sql("COMMIT").execute(connection)).await {
-        Ok(done) => done.map(drop),
-        Err(_elapsed) => {
-            let limit = limit.as_millis();
-            Err(silent(format!(
-                "its commit was not answered within {limit} ms; if the server waits for a synchronous standby \
-                 (`synchronous_standby_names`), see that one is there, and start again"
-            )))
-        }
+impl Tries {
+    /// The first one begins.
+    pub(super) fn begin(config: &PostgresConfig, what: &'static str) -> Self {
+        let deadline = Instant::now() + config.wait.max(config.lease.saturating_mul(2));
+        Self { what, deadline }
     }
-}
 
-fn silent(why: String) -> sqlx::Error {
-    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, why))
+    /// One has failed: the next one may begin, or it was the last.
+    pub(super) async fn failed(
+        &self,
+        connection: &mut PgConnection,
+        error: sqlx::Error,
+    ) -> Result<(), OpenError> {
+        let may_pass = matches!(Trouble::of(&error), Trouble::Again | Trouble::Busy(_));
+        if !may_pass || Instant::now() >= self.deadline {
+            return Err(OpenError::refused(self.what)(error));
+        }
+        let ended = raw_sql("ROLLBACK").execute(connection).await;
+        ended.map_err(OpenError::refused(self.what))?;
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
 }
 
 /// A limit in the server's milliseconds, where zero is none at all and the most is what fits 32 bits.

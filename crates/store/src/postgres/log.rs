@@ -20,8 +20,8 @@ use placet_types::ids::RecordId;
 
 use super::PostgresStore;
 use super::pool::Pool;
-use super::read::{entry_of, limit, unreadable};
-use super::rows::{column, number};
+use super::read::{limit, unreadable};
+use super::rows::{column, id_bytes, number};
 use super::write::tile_place;
 
 pub(super) fn bytes32(row: &PgRow, column: &str) -> Result<[u8; 32], StoreError> {
@@ -49,6 +49,12 @@ pub(super) fn entry(row: &PgRow) -> Result<LogEntry, StoreError> {
         payload: row.try_get("payload").map_err(|error| unreadable(&error))?,
         hash: bytes32(row, "hash")?,
     })
+}
+
+/// The log and number of an entry.
+fn place(row: &PgRow) -> Result<(String, u64), StoreError> {
+    let log = row.try_get("log").map_err(|error| unreadable(&error))?;
+    Ok((log, integer(row, "seq")?))
 }
 
 async fn head(pool: &Pool, log: &str) -> Result<(u64, proof::TreeHead), StoreError> {
@@ -162,25 +168,26 @@ impl AuditLog for PostgresStore {
 
     async fn entries_about(&self, subject: &Subject) -> Result<Vec<(String, u64)>, StoreError> {
         self.state.check()?;
-        let subject = subject.to_string();
         let find = || {
             query(
                 "SELECT e.log, s.seq FROM placet.subjects AS s JOIN placet.epochs AS e ON e.epoch = s.epoch \
                  WHERE s.subject = $1 ORDER BY s.epoch, s.seq",
             )
-            .bind(subject.clone())
+            .bind(subject.to_string())
         };
-        let rows = self.pool.rows(find).await?;
-        let place = |row| {
-            let log: String = PgRow::try_get(row, "log").map_err(|error| unreadable(&error))?;
-            Ok((log, integer(row, "seq")?))
-        };
-        rows.iter().map(place).collect()
+        self.pool.rows(find).await?.iter().map(place).collect()
     }
 
     async fn entry_of(&self, record_id: RecordId) -> Result<Option<(String, u64)>, StoreError> {
         self.state.check()?;
-        entry_of(&self.pool, &record_id).await
+        let find = || {
+            query(
+                "SELECT o.log, e.seq FROM placet.effects AS e JOIN placet.epochs AS o ON o.epoch = e.epoch \
+                 WHERE e.record_id = $1",
+            )
+            .bind(id_bytes(&record_id))
+        };
+        self.pool.rows(find).await?.first().map(place).transpose()
     }
 
     async fn inclusion(&self, log: &str, seq: u64, size: u64) -> Result<Vec<[u8; 32]>, StoreError> {

@@ -1,10 +1,8 @@
 //! This node among the others: its epoch, its lease, and the fencing of nodes that fell silent.
 //!
-//! Owns the rows of `placet.epochs` except for the ends of logs. Invariants: an epoch is used once; only a node that is not fenced itself
-//! fences others, and only after it has renewed its own lease; a node is fenced by others only when its lease stood still for long enough,
-//! as `sightings` determines.
-
-use std::time::Duration;
+//! Owns the rows of `placet.epochs` except for the ends of logs. Invariants: an epoch is used once; only a node that is not fenced itself and
+//! whose own lease is valid fences others; a node is fenced by others only when its lease is long past by the database's clock, and the
+//! database was there all that time, so that an outage of the database fences no live node.
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query, raw_sql};
@@ -12,10 +10,10 @@ use tokio::time::Instant;
 
 use placet_ledger::proof::empty_root;
 
-use super::error::{OpenError, Trouble, said};
-use super::limits::{self, Kind, LOCK, Limits};
-use super::rows::{column, number};
-use super::sightings::Silent;
+use super::config::PostgresConfig;
+use super::error::OpenError;
+use super::limits::{self, Kind, LOCK, Limits, Tries};
+use super::rows::number;
 use super::state::Head;
 
 /// The result of a node's start.
@@ -36,67 +34,35 @@ pub struct StartReport {
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) report: StartReport,
+    /// When its epoch was asked for.
+    pub(super) sent: Instant,
     pub(super) now_ms: i64,
     pub(super) floor_ms: i64,
 }
 
-/// Takes an epoch and fences the process that ran under this node's name before.
+/// Takes an epoch and fences the process that ran under this node's name before. If the commit was not answered, the epoch may have been taken:
+/// nobody works under it, and the next start fences it.
 pub(super) async fn start(
     connection: &mut PgConnection,
-    node: &str,
-    lease: Duration,
-    wait: Duration,
+    config: &PostgresConfig,
 ) -> Result<Started, OpenError> {
-    let what = "give this node an epoch";
-    // A node that falls silent while it starts is released after its lease.
-    let deadline = Instant::now() + wait.max(lease.saturating_mul(2));
-    let limits = Limits { lock: LOCK, silence: lease, statement: Some(wait.max(LOCK)) };
-    let patience = limits::patience(wait);
+    let tries = Tries::begin(config, "give this node an epoch");
     loop {
-        let error = match try_start(connection, node, lease, limits, patience).await {
+        match take_epoch(connection, config).await {
             Ok(started) => return Ok(started),
-            Err(error) => error,
-        };
-        let held = match Trouble::of(&error) {
-            Trouble::Again => None,
-            Trouble::Busy(why) => Some(why),
-            Trouble::Away(why) => return Err(OpenError::Lost { what, why }),
-            Trouble::Full | Trouble::Unkeepable(_) | Trouble::Denied(_) | Trouble::Fatal(_) => {
-                return Err(OpenError::Refused { what, why: said(&error) });
-            }
-        };
-        let ended = limits::answer(patience, raw_sql("ROLLBACK").execute(&mut *connection)).await;
-        ended.map_err(OpenError::refused(what))?;
-        if Instant::now() >= deadline {
-            return Err(match held {
-                Some(why) => OpenError::locked(what, &why),
-                None => OpenError::Refused { what, why: said(&error) },
-            });
+            Err(error) => tries.failed(connection, error).await?,
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// One try. If the commit of an epoch was not answered, the epoch may have been taken: nobody works under it, and the next start fences it.
-async fn try_start(
-    connection: &mut PgConnection,
-    node: &str,
-    lease: Duration,
-    limits: Limits,
-    patience: Duration,
-) -> Result<Started, sqlx::Error> {
-    let taking = take_epoch(connection, node, lease, limits);
-    let started = limits::answer(patience, taking).await?;
-    limits::commit(connection, lease.max(patience)).await?;
-    Ok(started)
 }
 
 async fn take_epoch(
     connection: &mut PgConnection,
-    node: &str,
-    lease: Duration,
-    limits: Limits,
+    config: &PostgresConfig,
 ) -> Result<Started, sqlx::Error> {
+    let sent = Instant::now();
+    let PostgresConfig { node, lease, wait, .. } = config;
+    // A node that falls silent while it starts is released after its lease.
+    let limits = Limits { lock: LOCK, silence: *lease, statement: Some(LOCK.max(*wait)) };
     limits::begin(connection, Kind::Writing, limits).await?;
     // This row is the lock that serialises starts and activations of policies.
     let taken = query(
@@ -148,39 +114,23 @@ async fn take_epoch(
         indeterminate: number(others.try_get("indeterminate")?),
     };
     let floor_ms = others.try_get::<Option<i64>, _>("floor_ms")?.unwrap_or(now_ms);
-    Ok(Started { report, now_ms, floor_ms })
+    raw_sql("COMMIT").execute(connection).await?;
+    Ok(Started { report, sent, now_ms, floor_ms })
 }
 
 /// A live node that started before this one.
 pub(super) const EARLIER: &str = "SELECT epoch FROM placet.epochs \
      WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch < $1 LIMIT 1";
 
-/// Fences epochs whose leases have not moved since they were seen; answers those that are fenced now. A locked row belongs to a node that
-/// is writing, and a lease that has moved to a live one. A node whose own lease has expired has to renew it first.
-pub(super) async fn fence(
-    connection: &mut PgConnection,
-    own: u64,
-    silent: &[Silent],
-) -> Result<Vec<u64>, sqlx::Error> {
-    let mut fenced = Vec::new();
-    for (epoch, until) in silent {
-        let row = query(
-            "UPDATE placet.epochs SET fenced_by = $1, fenced_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint \
-             WHERE epoch IN (SELECT epoch FROM placet.epochs WHERE epoch = $2 \
-                 AND (extract(epoch FROM lease_until) * 1000000)::bigint = $3 \
-                 AND fenced_by IS NULL AND closed_ms IS NULL FOR UPDATE SKIP LOCKED) \
-               AND EXISTS (SELECT 1 FROM placet.epochs AS me WHERE me.epoch = $1 AND me.fenced_by IS NULL \
-                 AND me.lease_until > clock_timestamp()) \
-             RETURNING epoch",
-        )
-        .bind(column(own))
-        .bind(epoch)
-        .bind(until)
-        .fetch_optional(&mut *connection)
-        .await?;
-        if let Some(row) = row {
-            fenced.push(number(row.try_get("epoch")?));
-        }
-    }
-    Ok(fenced)
-}
+/// Fences the nodes ($1 is this one) whose leases are past for two thirds of a lease, if the database was there ($2, in milliseconds) for all of
+/// that and for the lease before. An outage that this node did not notice is shorter than two thirds of its own lease, and who is alive needs
+/// half of one to renew it after that. A statement that arrives long after it was sent ($3, by the database's clock) fences nobody: the outage was
+/// meanwhile. A locked row belongs to a node that is writing.
+pub(super) const FENCE: &str = "UPDATE placet.epochs SET fenced_by = $1, fenced_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint \
+     WHERE epoch IN (SELECT e.epoch FROM placet.epochs AS e JOIN placet.epochs AS me ON me.epoch = $1 AND e.epoch <> $1 \
+       WHERE e.fenced_by IS NULL AND e.closed_ms IS NULL AND me.fenced_by IS NULL AND me.lease_until > clock_timestamp() \
+         AND clock_timestamp() < to_timestamp($3 / 1000.0) + me.lease_ms * interval '1 millisecond' / 3 \
+         AND e.lease_until + greatest(e.lease_ms, me.lease_ms) * interval '1 millisecond' * 2 / 3 < clock_timestamp() \
+         AND e.lease_ms + greatest(e.lease_ms, me.lease_ms) * 2 / 3 < $2 \
+       FOR UPDATE OF e SKIP LOCKED) \
+     RETURNING epoch";

@@ -1,4 +1,4 @@
-//! The connections for look-ups.
+//! The connections for look-ups, and for the sessions of the console, which are no part of the ledger.
 //!
 //! Owns how many there are and how long a caller waits for one. Not here: making them (`connect`). Invariants: a waiting caller is answered
 //! within the longest wait; a connection that had an error, or whose user gave up half-way, is never used again.
@@ -55,7 +55,7 @@ impl Pool {
         }
     }
 
-    /// The rows of a read-only statement. Retried once on a new connection if the old one turns out to be gone.
+    /// The rows of a statement that may be run twice: it is run again on a new connection if the old one turns out to be gone.
     pub(super) async fn rows(
         &self,
         statement: impl Fn() -> Statement + Send + Sync,

@@ -4,7 +4,7 @@
 //! language's rules.
 
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Row as _, query};
+use sqlx::{AssertSqlSafe, Encode, Postgres, Type, query};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::EffectRecord;
@@ -13,13 +13,26 @@ use placet_types::clock::Timestamp;
 use placet_types::ids::RecordId;
 
 use super::pool::{Pool, Statement};
-use super::rows::{self, column, number};
+use super::rows::{self, column};
 
 pub(super) fn one<T>(
     rows: &[PgRow],
     of: fn(&PgRow) -> Result<T, String>,
 ) -> Result<Option<T>, StoreError> {
     rows.first().map(of).transpose().map_err(StoreError::Damaged)
+}
+
+/// The first row that a statement finds by one key.
+pub(super) async fn find<K, T>(
+    pool: &Pool,
+    sql: &'static str,
+    key: K,
+    of: fn(&PgRow) -> Result<T, String>,
+) -> Result<Option<T>, StoreError>
+where
+    K: Encode<'static, Postgres> + Type<Postgres> + Clone + Send + Sync + 'static,
+{
+    one(&pool.rows(|| query(sql).bind(key.clone())).await?, of)
 }
 
 pub(super) fn all<T>(
@@ -43,28 +56,8 @@ pub(super) async fn effect(
     pool: &Pool,
     record_id: &RecordId,
 ) -> Result<Option<EffectRecord>, StoreError> {
-    let id = rows::id_bytes(record_id);
-    let find = || query("SELECT record FROM placet.effects WHERE record_id = $1").bind(id.clone());
-    one(&pool.rows(find).await?, rows::effect)
-}
-
-/// The log and entry that last wrote a record.
-pub(super) async fn entry_of(
-    pool: &Pool,
-    record_id: &RecordId,
-) -> Result<Option<(String, u64)>, StoreError> {
-    let id = rows::id_bytes(record_id);
-    let find = || {
-        query(
-            "SELECT o.log, e.seq FROM placet.effects e JOIN placet.epochs o ON o.epoch = e.epoch WHERE e.record_id = $1",
-        )
-        .bind(id.clone())
-    };
-    let rows = pool.rows(find).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let log: String = row.try_get("log").map_err(|error| unreadable(&error))?;
-    let seq: i64 = row.try_get("seq").map_err(|error| unreadable(&error))?;
-    Ok(Some((log, number(seq))))
+    let sql = "SELECT record FROM placet.effects WHERE record_id = $1";
+    find(pool, sql, rows::id_bytes(record_id), rows::effect).await
 }
 
 /// Whether records in this state have no end yet.

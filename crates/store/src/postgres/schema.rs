@@ -4,86 +4,53 @@
 //! works on every server that speaks the protocol and through every pooler. Invariant: the tables all exist and are those of this build, or
 //! the store does not start.
 
-use std::time::Duration;
-
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query, raw_sql};
-use tokio::time::Instant;
 
-use super::error::{OpenError, Trouble, said};
-use super::limits::{self, Kind, LOCK, Limits};
+use super::config::PostgresConfig;
+use super::error::OpenError;
+use super::limits::{self, Kind, LOCK, Limits, Tries};
 
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// The pause before the next try.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// Makes the tables where they are missing. Waits for somebody else who does for so long; one who fell silent half-way is let go of after
-/// `lease`.
+/// Makes the tables where they are missing; those of another build are refused.
 pub(super) async fn make(
     connection: &mut PgConnection,
-    lease: Duration,
-    wait: Duration,
+    config: &PostgresConfig,
 ) -> Result<(), OpenError> {
-    let what = "make the tables";
-    let deadline = Instant::now() + wait.max(lease.saturating_mul(2));
-    let patience = limits::patience(wait);
-    let mut failed = None;
-    loop {
-        let found = limits::within(patience, are_there(connection)).await;
-        if found.map_err(OpenError::refused(what))?? {
-            return Ok(());
-        }
-        if let Some(error) = failed {
-            match Trouble::of(&error) {
-                // Another node is creating them.
-                Trouble::Again | Trouble::Busy(_) if Instant::now() < deadline => {}
-                Trouble::Busy(why) => return Err(OpenError::locked(what, &why)),
-                Trouble::Again
-                | Trouble::Away(_)
-                | Trouble::Full
-                | Trouble::Unkeepable(_)
-                | Trouble::Denied(_)
-                | Trouble::Fatal(_) => {
-                    return Err(OpenError::Refused { what, why: said(&error) });
-                }
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        let Err(error) = try_make(connection, lease, patience).await else { return Ok(()) };
-        if let Trouble::Away(why) = Trouble::of(&error) {
-            return Err(OpenError::Lost { what, why });
-        }
-        let ended = limits::answer(patience, raw_sql("ROLLBACK").execute(&mut *connection)).await;
-        ended.map_err(OpenError::refused(what))?;
-        failed = Some(error);
+    if are_there(connection).await? {
+        return Ok(());
     }
+    let limits = Limits { lock: LOCK, silence: config.lease, statement: None };
+    let tries = Tries::begin(config, "make the tables");
+    while let Err(error) = try_make(connection, limits).await {
+        tries.failed(connection, error).await?;
+    }
+    // Another node, of another build, may have been first.
+    are_there(connection).await.map(drop)
 }
 
-async fn try_make(
-    connection: &mut PgConnection,
-    lease: Duration,
-    patience: Duration,
-) -> Result<(), sqlx::Error> {
-    let making = async {
-        let limits = Limits { lock: LOCK, silence: lease, statement: None };
-        limits::begin(connection, Kind::Writing, limits).await?;
+async fn try_make(connection: &mut PgConnection, limits: Limits) -> Result<(), sqlx::Error> {
+    limits::begin(connection, Kind::Writing, limits).await?;
+    if !has_any(connection).await? {
         raw_sql("CREATE SCHEMA IF NOT EXISTS placet").execute(&mut *connection).await?;
         raw_sql(SCHEMA).execute(&mut *connection).await?;
         let note = query("UPDATE placet.ledger SET schema_digest = $1 WHERE id = 1");
-        note.bind(digest()).execute(&mut *connection).await
-    };
-    limits::answer(patience, making).await?;
-    limits::commit(connection, lease.max(patience)).await
+        note.bind(digest()).execute(&mut *connection).await?;
+    }
+    raw_sql("COMMIT").execute(connection).await.map(drop)
+}
+
+async fn has_any(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let table = query("SELECT to_regclass('placet.ledger') IS NOT NULL AS is_there");
+    table.fetch_one(connection).await?.try_get("is_there")
 }
 
 /// Whether the tables exist; those of another build are refused. Changes nothing.
 pub(super) async fn are_there(connection: &mut PgConnection) -> Result<bool, OpenError> {
     let refused = || OpenError::refused("show its tables");
-    let table = query("SELECT to_regclass('placet.ledger')::text AS name");
-    let row = table.fetch_one(&mut *connection).await.map_err(refused())?;
-    if row.try_get::<Option<String>, _>("name").map_err(refused())?.is_none() {
+    if !has_any(connection).await.map_err(refused())? {
         return Ok(false);
     }
     let made = query("SELECT schema_digest FROM placet.ledger WHERE id = 1");

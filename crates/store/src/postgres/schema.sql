@@ -16,7 +16,7 @@ CREATE TABLE placet.ledger (
 
 -- One row for each start of a node; an epoch is used once. Its log is called `log`, ends at (head_seq, head_hash) and has the Merkle
 -- root `root`. Every node locks its own row for each transaction: it holds `directives_rev` too, so that no dispatch overtakes what
--- has become stricter. `lease_ms` is how long its lease is: another node watches it for as long as that.
+-- has become stricter. `lease_ms` is how long its lease is.
 CREATE TABLE placet.epochs (
   epoch         bigint PRIMARY KEY,
   log           text   NOT NULL UNIQUE,

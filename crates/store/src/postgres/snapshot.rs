@@ -1,18 +1,20 @@
 //! Everything in a database as it was at one moment.
 //!
 //! Owns the reading, page by page. Not here: the form of an export (`crate::transfer`), what is made of it (`transfer`). Invariant: all
-//! pages are of the same moment, and none is waited for without end.
+//! pages are of the same moment.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row as _, query, raw_sql};
+use tokio::time::timeout;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
-use placet_ledger::record::{EffectRecord, EffectState};
+use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_ledger::store::StoreError;
 use placet_types::digest::Digest;
@@ -27,6 +29,9 @@ use super::log::{bytes32, entry, integer};
 use super::read::{all, limit, unreadable};
 use super::rows::{self, column};
 use crate::transfer::ExportedLog;
+
+/// How long one statement may take before the database counts as silent.
+const ROWS: Duration = Duration::from_mins(10);
 
 pub(super) fn of_sql(error: &sqlx::Error) -> StoreError {
     Trouble::of(error).for_reader()
@@ -85,11 +90,10 @@ impl Snapshot {
         let mut connection = connector.connect(Purpose::Writing).await?;
         // The moment is that of the first statement.
         let limits = Limits { lock: connector.wait(), silence: LEASE_MAX, statement: None };
-        let patience = limits::patience(connector.wait());
-        let begun = limits::begin(&mut connection, Kind::Snapshot, limits);
-        limits::answer(patience, begun).await.map_err(|error| of_sql(&error))?;
-        let first = raw_sql("SELECT 1 FROM placet.ledger").execute(&mut connection);
-        limits::answer(patience, first).await.map_err(|error| of_sql(&error))?;
+        let begun = limits::begin(&mut connection, Kind::Snapshot, limits).await;
+        begun.map_err(|error| of_sql(&error))?;
+        let first = raw_sql("SELECT 1 FROM placet.ledger").execute(&mut connection).await;
+        first.map_err(|error| of_sql(&error))?;
         Ok(Self { connection })
     }
 
@@ -98,8 +102,12 @@ impl Snapshot {
         &mut self,
         find: Query<'_, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, StoreError> {
-        let found = limits::answer(limits::PAGE, find.fetch_all(&mut self.connection)).await;
-        found.map_err(|error| of_sql(&error))
+        match timeout(ROWS, find.fetch_all(&mut self.connection)).await {
+            Ok(found) => found.map_err(|error| of_sql(&error)),
+            Err(_elapsed) => {
+                Err(StoreError::Unreachable("the database has fallen silent".to_owned()))
+            }
+        }
     }
 
     /// The logs that have entries, in the order of their epochs.
@@ -156,7 +164,8 @@ impl Snapshot {
         all(&rows, table.of_row)
     }
 
-    /// Which contents of a page of records are not there.
+    /// Which contents of a page of records are not there. What approvers were shown is not asked for: it may be deleted while the approval
+    /// stays.
     pub(super) async fn lost(
         &mut self,
         records: &[EffectRecord],
@@ -165,7 +174,7 @@ impl Snapshot {
             .iter()
             .flat_map(|record| {
                 let tenant = record.scope.tenant.as_str();
-                named(record).map(move |digest| (tenant, digest))
+                record.contents().map(move |digest| (tenant, digest))
             })
             .collect();
         let (tenants, digests): (Vec<&str>, Vec<Vec<u8>>) =
@@ -210,13 +219,4 @@ fn tenant_of(row: &PgRow) -> Result<TenantId, StoreError> {
     let tenant: String = row.try_get("tenant").map_err(|error| unreadable(&error))?;
     TenantId::new(tenant)
         .map_err(|_wrong| StoreError::Damaged("a content has a tenant that is none".to_owned()))
-}
-
-/// The contents that a record names: what is parked, its result, and that of an earlier arm. What a tombstone named was deleted when it
-/// became one. What approvers were shown is not asked for: it may be deleted while the approval stays.
-fn named(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
-    let is_buried = matches!(record.state, EffectState::Tombstone { .. });
-    let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
-    let all = record.state.result().into_iter().chain(of_arm).chain([record.parked]);
-    all.filter(move |_| !is_buried)
 }

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 
-use super::sightings::Sightings;
 use crate::claims::Claims;
 use crate::present::Present;
 
@@ -27,6 +26,14 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) const NONE: Self = Self { seq: 0, hash: [0; 32] };
+}
+
+/// This node's lease, by its own clock.
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    until: Instant,
+    /// Since when it never ran low: the database was never away for long enough to cost another live node its lease.
+    steady_since: Instant,
 }
 
 /// The database's clock: what it said last, and what has passed since.
@@ -57,10 +64,9 @@ pub(super) struct State {
     head: Mutex<Head>,
     /// The most entries that the logs of all nodes were seen to have.
     entries: AtomicU64,
-    lease_until: Mutex<Instant>,
+    lease: Mutex<Lease>,
     closed: Mutex<Option<Instant>>,
     health: watch::Sender<Option<StoreError>>,
-    sightings: Mutex<Sightings>,
     #[cfg(test)]
     pub(super) hold: watch::Sender<bool>,
     #[cfg(test)]
@@ -68,7 +74,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(epoch: u64, now_ms: i64, floor_ms: i64, lease: Duration) -> Self {
+    pub(super) fn new(epoch: u64, now_ms: i64, floor_ms: i64) -> Self {
         let started = Instant::now();
         let clock = Arc::new(DatabaseClock(Mutex::new((started, now_ms))));
         let present = Present::after(Some(floor_ms), Arc::<DatabaseClock>::clone(&clock));
@@ -79,10 +85,9 @@ impl State {
             present,
             head: Mutex::new(Head::NONE),
             entries: AtomicU64::new(0),
-            lease_until: Mutex::new(started + lease),
+            lease: Mutex::new(Lease { until: started, steady_since: started }),
             closed: Mutex::new(None),
             health: watch::Sender::new(None),
-            sightings: Mutex::default(),
             #[cfg(test)]
             hold: watch::Sender::new(false),
             #[cfg(test)]
@@ -158,6 +163,11 @@ impl State {
         self.present.now()
     }
 
+    /// The time by the database's clock, which may be behind what was recorded.
+    pub(super) fn database_now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// How long ago that was; `None` where the database's clock has gone back since and nobody can know.
     pub(super) fn age_ms(&self, at: Timestamp) -> Option<i64> {
         self.present.age_ms(at)
@@ -193,19 +203,30 @@ impl State {
 
     /// The lease was renewed by a request that was sent at `sent`: it holds from then on, since the database counts from later.
     pub(super) fn renewed(&self, sent: Instant, lease: Duration) {
-        let mut until = self.lease_until.lock();
-        *until = (*until).max(sent + lease);
+        let mut held = self.lease.lock();
+        let now = Instant::now();
+        if held.until.saturating_duration_since(now) < low(lease) {
+            held.steady_since = now;
+        }
+        held.until = held.until.max(sent + lease);
     }
 
-    /// What this node has seen of the others' leases.
-    pub(super) fn sightings(&self) -> MutexGuard<'_, Sightings> {
-        self.sightings.lock()
+    /// For how long the lease has never run low.
+    pub(super) fn steady_for(&self, lease: Duration) -> Duration {
+        let held = *self.lease.lock();
+        let has_run_low = held.until.saturating_duration_since(Instant::now()) < low(lease);
+        if has_run_low { Duration::ZERO } else { held.steady_since.elapsed() }
     }
 
     /// How long no other node may take this one's work over.
     pub(super) fn lease_left(&self) -> Duration {
-        self.lease_until.lock().saturating_duration_since(Instant::now())
+        self.lease.lock().until.saturating_duration_since(Instant::now())
     }
+}
+
+/// A lease has run low when less than a third of it is left: it is renewed when two thirds are.
+fn low(lease: Duration) -> Duration {
+    lease.checked_div(3).unwrap_or(lease)
 }
 
 #[cfg(test)]
@@ -213,16 +234,16 @@ mod tests {
     use std::time::Duration;
 
     use placet_types::clock::Timestamp;
+    use tokio::time::Instant;
 
     use super::State;
 
     const NOON: i64 = 1_800_000_000_000;
     const HOUR: i64 = 3_600_000;
-    const LEASE: Duration = Duration::from_secs(15);
 
     #[tokio::test(start_paused = true)]
     async fn a_database_clock_that_is_set_back_opens_no_window_again() {
-        let state = State::new(1, NOON, NOON, LEASE);
+        let state = State::new(1, NOON, NOON);
         let sent = state.now();
         tokio::time::advance(Duration::from_secs(120)).await;
         state.note_clock(NOON - HOUR);
@@ -238,7 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_was_long_on_its_way_does_not_turn_time_back() {
-        let state = State::new(1, NOON, NOON, LEASE);
+        let state = State::new(1, NOON, NOON);
         tokio::time::advance(Duration::from_millis(800)).await;
         let before = state.now();
         state.note_clock(NOON + 500);
@@ -247,7 +268,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_starts_before_the_last_entry_claims_no_age_across_it() {
-        let state = State::new(2, NOON - HOUR, NOON, LEASE);
+        let state = State::new(2, NOON - HOUR, NOON);
         assert_eq!(state.age_ms(Timestamp::from_ms(NOON - 10)), None);
         tokio::time::advance(Duration::from_secs(1)).await;
         let sent = state.now();
@@ -257,8 +278,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_lease_that_ran_low_is_steady_only_from_its_next_renewal_on() {
+        let lease = Duration::from_secs(9);
+        let (state, ms) = (State::new(1, NOON, NOON), Duration::from_millis);
+        state.renewed(Instant::now(), lease);
+        for (passed, is_renewed, steady) in [
+            (3_000, true, 3_000),
+            (6_000, true, 9_000),
+            (6_000, false, 15_000),
+            (1, false, 0),
+            (0, true, 0),
+            (3_000, true, 3_000),
+        ] {
+            tokio::time::advance(ms(passed)).await;
+            if is_renewed {
+                state.renewed(Instant::now(), lease);
+            }
+            assert_eq!(state.steady_for(lease), ms(steady));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_time_is_never_before_another_nodes_entry() {
-        let state = State::new(1, NOON, NOON, LEASE);
+        let state = State::new(1, NOON, NOON);
         state.note_entry(NOON + 5_000);
         assert_eq!(state.now().as_ms(), NOON + 5_000);
     }

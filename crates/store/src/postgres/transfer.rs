@@ -2,9 +2,9 @@
 //!
 //! Owns what is written, in which order, and writing its lines into an empty database. Not here: the form ([`crate::transfer`]).
 //! Invariants: an export is of one moment, while nodes may go on, and is refused if contents are lost; an import is in place only when all
-//! of it was read, verified and committed; memory is bounded by some hundred lines; no page is waited for without end.
+//! of it was read, verified and committed; memory is bounded by some hundred lines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 
 use base64::Engine as _;
@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
-use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::digest::Digest;
@@ -23,11 +22,9 @@ use placet_types::ids::TenantId;
 use super::config::PostgresConfig;
 use super::connect::Connector;
 use super::import::Import;
-use super::limits;
-use super::snapshot::{APPROVALS, DIRECTIVES, EFFECTS, RUNS, Snapshot, Table, of_sql};
+use super::snapshot::{APPROVALS, DIRECTIVES, EFFECTS, RUNS, Snapshot, Table};
 use crate::transfer::{
-    EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary,
-    read_export,
+    ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary, read_export,
 };
 
 /// How many rows are read or written at a time.
@@ -43,15 +40,13 @@ fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
 }
 
-/// Writes everything in a database as an export, as of one moment; nodes may go on meanwhile. `deployment` is the name under which the logs
-/// were signed, by which they can be verified elsewhere.
+/// Writes everything in a database as an export, as of one moment; nodes may go on meanwhile.
 ///
 /// # Errors
 /// [`TransferError`]: the database cannot be read, something in it was altered, contents that its records name are lost, or the writing
 /// failed.
-pub async fn export_as(
+pub async fn export(
     config: &PostgresConfig,
-    deployment: Option<NoteName>,
     out: impl Write + Send,
 ) -> Result<TransferSummary, TransferError> {
     config.check().map_err(refused)?;
@@ -59,9 +54,7 @@ pub async fn export_as(
     let mut snapshot = Snapshot::take(&connector).await.map_err(refused)?;
     let logs = snapshot.logs().await.map_err(refused)?;
     let names: Vec<String> = logs.iter().map(|log| log.log.clone()).collect();
-    let (placet_export, kept) = (EXPORT_VERSION, BTreeMap::new());
-    let header = ExportHeader { placet_export, logs, deployment, kept };
-    let mut writer = ExportWriter::begin(out, header)?;
+    let mut writer = ExportWriter::new(out, logs)?;
     for log in names {
         put_log(&mut snapshot, &mut writer, &log).await?;
     }
@@ -245,13 +238,8 @@ impl Filling {
         if self.page.is_full() { self.write().await } else { Ok(()) }
     }
 
-    async fn write(&mut self) -> Result<(), TransferError> {
-        let written = limits::within(limits::PAGE, self.write_page()).await;
-        written.map_err(|error| refused(of_sql(&error)))?
-    }
-
     /// Entries first: a record needs the entry that made it.
-    async fn write_page(&mut self) -> Result<(), TransferError> {
+    async fn write(&mut self) -> Result<(), TransferError> {
         let log = self.page.log.clone();
         let page = std::mem::take(&mut self.page);
         self.page.log.clone_from(&log);

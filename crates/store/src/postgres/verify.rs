@@ -15,12 +15,11 @@ use super::config::PostgresConfig;
 use super::connect::Connector;
 use super::error::OpenError;
 use super::snapshot::{Snapshot, SnapshotLog};
-use crate::seal::{LogFault, Walk};
+use crate::journal::Fault;
+use crate::seal::Walk;
 
 /// How many entries are read at a time.
 const PAGE: usize = 500;
-/// The source of the expected root, as named in a fault.
-const ITS_END: &str = "its end in the database";
 
 /// Why the logs could not be read to their ends.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +53,7 @@ pub struct LogVerdict {
     /// The root and the last hash at each of the sizes that were asked for and that the log has.
     pub seen: BTreeMap<u64, (Digest, [u8; 32])>,
     /// What is wrong with it; what follows the fault was not checked.
-    pub fault: Option<LogFault>,
+    pub fault: Option<Fault>,
 }
 
 impl LogVerdict {
@@ -149,7 +148,7 @@ async fn verify(
     visitor: &mut dyn LogVisitor,
 ) -> Result<LogVerdict, LogsError> {
     let mut verdict = LogVerdict::of(end.log.clone());
-    let mut walk = Walk::default();
+    let mut walk = Walk::new();
     loop {
         let next = walk.frontier().size().saturating_add(1);
         let page = snapshot.entries(&end.log, next, PAGE).await?;
@@ -168,11 +167,17 @@ async fn verify(
     }
 }
 
-fn ends_otherwise(walk: &Walk, end: &SnapshotLog) -> Option<LogFault> {
+fn ends_otherwise(walk: &Walk, end: &SnapshotLog) -> Option<Fault> {
     let (found, size) = (walk.frontier().size(), end.size);
-    let differs = |what| Some(LogFault::Signed { size, what, whose: ITS_END });
+    let differs = |what| {
+        let fault = format!(
+            "the first {size} entries do not have the {what} that its end in the database says"
+        );
+        Some(Fault::new(fault))
+    };
     if found != size {
-        return Some(LogFault::End { found, size });
+        let fault = format!("there are {found} entries, and its end says {size}");
+        return Some(Fault::new(fault));
     }
     if walk.frontier().root() != end.root {
         return differs("root");

@@ -17,10 +17,10 @@ use placet_types::digest::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::SealError;
-use crate::journal::frame::{Header, encode, frame_bytes};
+use crate::journal::frame::{encode, frame_bytes};
 
-/// The form of an export that this build writes and reads.
-pub(super) const EXPORT_VERSION: u16 = 1;
+/// The form of an export that this build writes.
+const EXPORT_VERSION: u16 = 1;
 
 /// The first line of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,16 +38,7 @@ pub struct ExportHeader {
 
 /// The chain hash that an entry has by its fields, whatever it says itself.
 pub fn entry_hash(entry: &LogEntry) -> [u8; 32] {
-    let header = Header {
-        kind: entry.kind,
-        seq: entry.seq,
-        epoch: entry.epoch,
-        at_ms: entry.at_ms,
-        durable_seq: entry.durable_seq,
-        prev: entry.prev,
-    };
-    let mut bytes = Vec::with_capacity(frame_bytes(entry.payload.len()));
-    encode(&header, &entry.payload, &mut bytes)
+    encode(entry, &mut Vec::with_capacity(frame_bytes(entry.payload.len())))
 }
 
 /// The first line of an export of a whole log.

@@ -22,4 +22,3 @@ pub use export::{ExportHeader, entry_hash, export_header, export_line};
 pub use key::{SealKey, SealPublic};
 pub use receipt::{sign_receipt, verify_receipt, verify_receipt_under};
 pub(crate) use verify::Walk;
-pub use verify::{LogFault, VerifyLogError, WholeLog, verify_whole};

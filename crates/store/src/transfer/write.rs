@@ -2,7 +2,6 @@
 //!
 //! Owns the counting and the digest. Not here: what is written. Invariant: the last line is written once, and last.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use sha2::{Digest as _, Sha256};
@@ -26,17 +25,8 @@ impl<W: Write> ExportWriter<W> {
     /// # Errors
     /// What the writing answers.
     pub fn new(out: W, logs: Vec<ExportedLog>) -> Result<Self, TransferError> {
-        let (placet_export, kept) = (EXPORT_VERSION, BTreeMap::new());
-        Self::begin(out, ExportHeader { placet_export, logs, deployment: None, kept })
-    }
-
-    /// Begins an export with this header.
-    ///
-    /// # Errors
-    /// What the writing answers.
-    pub fn begin(out: W, header: ExportHeader) -> Result<Self, TransferError> {
         let mut writer = Self { out, hasher: Sha256::new(), summary: TransferSummary::default() };
-        writer.put(&ExportItem::Header(header))?;
+        writer.put(&ExportItem::Header(ExportHeader { placet_export: EXPORT_VERSION, logs }))?;
         Ok(writer)
     }
 

@@ -52,13 +52,13 @@ async fn back_up(
 fn export_it(folder: &Path) -> Result<(), String> {
     let out = folder.parent().unwrap().join(EXPORT);
     let out = File::create(out).map_err(|error| error.to_string())?;
-    export(&EmbeddedConfig::new(folder), None, out).map(drop).map_err(|error| error.to_string())
+    export(&EmbeddedConfig::new(folder), out).map(drop).map_err(|error| error.to_string())
 }
 
 fn import_it(root: &Path, account: &mut Account) -> Result<(), String> {
     let input = File::open(root.join(EXPORT)).map_err(|error| error.to_string())?;
     let to = EmbeddedConfig { segment_bytes: 8 << 10, ..EmbeddedConfig::new(root.join(IMPORTED)) };
-    match import(&to, None, BufReader::new(input)) {
+    match import(&to, BufReader::new(input)) {
         Ok(_) => account.say(&format!("made {IMPORTED}")),
         Err(error) => account.say(&format!("failed {error}")),
     }

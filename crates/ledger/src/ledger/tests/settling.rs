@@ -307,48 +307,10 @@ fn tainting(world: &World) -> Vec<AuditEvent> {
 }
 
 #[test]
-fn another_run_that_is_damaged_keeps_no_outcome_from_being_recorded() {
-    for can_be_read in [true, false] {
-        let world = World::new();
-        let call = world.call("erase", "a.txt", "k1");
-        let (armed, [own, other]) = sent_by_another_run(&world, &call);
-        if can_be_read {
-            let damaged = StoreError::Damaged("a run has an unknown form".to_owned());
-            world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(damaged));
-        } else {
-            world.store.damage_run(Some(own.clone()));
-        }
-        let done = result(&call, ResultStatus::Succeeded);
-        let kept = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
-        assert_eq!(kept.unwrap().unwrap().state.name(), "succeeded");
-        world.store.damage_run(None);
-        assert!(has_the_secret(&world, &other));
-        assert!(!has_the_secret(&world, &own));
-        let said = tainting(&world);
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert_eq!((said[0].run_id.as_ref(), said[0].taint.len()), (Some(&own.run_id), 1));
-        assert!(said[0].note.as_ref().unwrap().contains("unknown form"), "{said:?}");
-    }
-}
-
-#[test]
-fn another_run_that_moves_at_that_moment_is_told_again_and_is_not_taken_for_the_outcome() {
+fn an_outcome_and_what_it_brings_another_run_are_kept_together_or_not_at_all() {
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");
     let (armed, [own, other]) = sent_by_another_run(&world, &call);
-    world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(StoreError::Conflict));
-    let done = result(&call, ResultStatus::Succeeded);
-    let kept = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
-    assert_eq!(kept.unwrap().unwrap().state.name(), "succeeded");
-    assert!(has_the_secret(&world, &own) && has_the_secret(&world, &other));
-    assert_eq!(tainting(&world).len(), 1);
-}
-
-#[test]
-fn an_outcome_waits_for_a_store_that_is_away_as_another_run_is_told_what_it_brings() {
-    let world = World::new();
-    let call = world.call("erase", "a.txt", "k1");
-    let (armed, [own, _other]) = sent_by_another_run(&world, &call);
     let away = StoreError::Unreachable("gone".to_owned());
     world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(away));
     let done = result(&call, ResultStatus::Succeeded);
@@ -356,7 +318,11 @@ fn an_outcome_waits_for_a_store_that_is_away_as_another_run_is_told_what_it_brin
     assert!(kept.unwrap_err().is_transient());
     let record = world.record(&call);
     assert_eq!(record.state.name(), "dispatched");
+    assert!(!has_the_secret(&world, &own) && !has_the_secret(&world, &other));
     ready(world.ledger.settle_recorded(&record, Outcome::Succeeded, None, &done)).unwrap();
     assert_eq!(world.record(&call).state.name(), "succeeded");
-    assert!(has_the_secret(&world, &own));
+    assert!(has_the_secret(&world, &own) && has_the_secret(&world, &other));
+    let said = tainting(&world);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!((said[0].run_id.as_ref(), said[0].taint.len()), (Some(&own.run_id), 1));
 }

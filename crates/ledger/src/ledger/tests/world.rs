@@ -442,7 +442,6 @@ pub(super) fn result(call: &Call, status: ResultStatus) -> ToolResultEnvelope {
         trace_context: None,
         edited_args: None,
         edited_masked: BTreeSet::new(),
-        cached_at: None,
     }
 }
 

@@ -81,9 +81,8 @@ fn own(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
     let path = place(file, LOG)?;
     let what = || format!("`{}` cannot be written", path.display());
     let mut out = Out::begin(&path, &origin).attempted(what())?;
-    let written = verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| {
-        Ok(out.put(&frame.clone().into())?)
-    });
+    let written =
+        verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| Ok(out.put(frame)?));
     let report = written.attempted(WHAT)?;
     out.0.flush().attempted(WHAT)?;
     if report.first_seq > 1 {

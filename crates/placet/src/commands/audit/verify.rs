@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 
 use super::{
     evidence::{read_key, wrong},
-    imported::{self, Imported},
     shared,
 };
 use crate::{
@@ -259,20 +258,11 @@ fn own(args: &Args, json: bool, config: &Config, journal: &Path, signed: &[Signe
     match verified {
         Ok(report) => {
             walk.finish(&sizes, &report);
-            let (own, others): (Vec<_>, Vec<_>) =
-                signed.iter().partition(|signed| signed.log == LOG);
             let mut compared = Compared::default();
-            own.iter().for_each(|signed| compared.take(walk.against(&report, signed)));
+            signed.iter().for_each(|signed| compared.take(walk.against(&report, signed)));
             compared.finish();
-            let imported = imported::verify(config, &others, &mut compared.findings)?;
-            if args.require_signed {
-                let is_unsigned = compared.sealed.is_none() && compared.findings.is_empty();
-                let findings = &mut compared.findings;
-                findings.extend(is_unsigned.then(|| format!("log `{LOG}`: {UNSIGNED}")));
-                let unsigned = imported.iter().filter(|log| log.sealed.is_none());
-                findings.extend(
-                    unsigned.map(|log| format!("imported log `{}`: {UNSIGNED}", log.origin)),
-                );
+            if args.require_signed && compared.sealed.is_none() && compared.findings.is_empty() {
+                compared.findings.push(format!("log `{LOG}`: {UNSIGNED}"));
             }
             if noted.is_some_and(|noted| noted != report.head) {
                 compared.findings.push(noted_at.map_or_else(
@@ -280,7 +270,7 @@ fn own(args: &Args, json: bool, config: &Config, journal: &Path, signed: &[Signe
                     |seq| format!("the head that you noted is that of entry {seq}, {GROWN}"),
                 ));
             }
-            sound(json, &report, &compared, &imported)
+            sound(json, &report, &compared)
         }
         Err(error) => damaged(json, &error),
     }
@@ -332,11 +322,8 @@ fn signed(
             Err(error) => return Ok(Err(format!("{origin}: {error}"))),
         };
         let whole = checkpoint.origin.to_string();
-        let mut log = whole.rsplit('/').next().unwrap_or_default().to_owned();
-        let is_imported = !is_shared && imported::origins(config)?.contains(&checkpoint.origin);
-        if is_imported {
-            log.clone_from(&whole);
-        } else if !is_shared && log != LOG {
+        let log = whole.rsplit('/').next().unwrap_or_default().to_owned();
+        if !is_shared && log != LOG {
             // A note of a time before this ledger; named, it is about something that is not here.
             if is_named {
                 return Ok(Err(format!("{origin} is about the log `{whole}`")));
@@ -348,8 +335,7 @@ fn signed(
     Ok(Ok(signed))
 }
 
-/// The last checkpoints signed in this folder, if any: for a ledger in the data folder that of its own log, and those it brought
-/// along from a database.
+/// The last checkpoints signed in this folder, if any.
 fn own_notes(config: &Config, is_shared: bool) -> Result<Vec<(PathBuf, String)>, Failure> {
     let folder = sealing::sealed_folder(&config.data);
     if !folder.try_exists().unwrap_or(false) {
@@ -383,15 +369,14 @@ fn own_key(config: &Config) -> Result<SealPublic, Failure> {
     Ok(key.public().clone())
 }
 
-fn sound(json: bool, report: &VerifyReport, compared: &Compared, imported: &[Imported]) -> Outcome {
+fn sound(json: bool, report: &VerifyReport, compared: &Compared) -> Outcome {
     let findings = &compared.findings;
     let head = hex::encode(report.head);
     let ok = findings.is_empty();
-    let document = document(report, &head, ok, compared, imported);
+    let document = document(report, &head, ok, compared);
     output::answer(json, &document, |_| {
         if findings.is_empty() {
             print_report(report, &head, compared);
-            imported.iter().for_each(|log| output::line(format!("    {log}")));
         } else {
             findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
             compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
@@ -413,13 +398,7 @@ pub(super) fn time(ms: Option<i64>) -> Option<String> {
     ms.map(|ms| Timestamp::from_ms(ms).to_string())
 }
 
-fn document(
-    report: &VerifyReport,
-    head: &str,
-    ok: bool,
-    compared: &Compared,
-    imported: &[Imported],
-) -> Value {
+fn document(report: &VerifyReport, head: &str, ok: bool, compared: &Compared) -> Value {
     json!({
         "ok": ok,
         "entries": report.frames,
@@ -433,7 +412,6 @@ fn document(
         "whole": report.first_seq <= 1,
         "sealed_entries": compared.sealed,
         "not_compared": compared.left_out,
-        "imported": imported.iter().map(Imported::document).collect::<Vec<_>>(),
         "problems": compared.findings,
     })
 }

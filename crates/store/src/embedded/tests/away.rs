@@ -85,7 +85,7 @@ async fn archived_segments_may_leave_the_machine_under_a_running_store() {
     if tree.size() == head.size {
         assert_eq!(*tree.root().as_bytes(), head.root);
     }
-    let refused = export(&config, None, &mut Vec::new()).unwrap_err().to_string();
+    let refused = export(&config, &mut Vec::new()).unwrap_err().to_string();
     assert!(refused.contains("archived"), "{refused}");
 }
 

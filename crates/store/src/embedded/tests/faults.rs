@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 
+use placet_ledger::log::LogEntry;
 use placet_types::digest::Digest;
 use tempfile::tempdir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::journal::frame::{Header, encode};
+use crate::journal::frame::encode;
 use crate::journal::tests::{Failure, Op, Target};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -240,8 +241,17 @@ async fn an_entry_that_was_durable_stays_whatever_became_of_its_content() {
 async fn a_journal_that_ends_in_contents_without_their_entry_is_cut_there() {
     // It looks like a later entry, which knows that this one was durable.
     let mut content = Vec::new();
-    let header = Header { kind: 1, seq: 9, epoch: 1, at_ms: 0, durable_seq: 8, prev: [0; 32] };
-    encode(&header, b"{}", &mut content);
+    let later = LogEntry {
+        seq: 9,
+        epoch: 1,
+        at_ms: 0,
+        kind: 1,
+        durable_seq: 8,
+        prev: [0; 32],
+        hash: [0; 32],
+        payload: b"{}".to_vec(),
+    };
+    encode(&later, &mut content);
     content.resize(5_000, b'x');
     let (folder, sent) = last_with_content(&content).await;
     let first = segments(folder.path()).remove(0);

@@ -26,7 +26,7 @@ use placet_types::clock::{Clock, Timestamp};
 use placet_types::contract::Dedup;
 use placet_types::ids::{ApprovalId, IdempotencyKey, ToolCallId};
 
-use super::{EmbeddedConfig, EmbeddedStore, Entry, OpenError, RecoveryReport, decode_entry};
+use super::{EmbeddedConfig, EmbeddedStore, Entry, OpenError, RecoveryReport, decode_entry, keys};
 use crate::journal::tests::FaultyDisk;
 use crate::journal::{Frame, JournalError, VerifyReport, verify_each};
 use crate::testing::*;
@@ -66,6 +66,12 @@ pub(super) fn open(config: &EmbeddedConfig) -> (Arc<EmbeddedStore>, RecoveryRepo
 }
 
 /// Hands each entry of the chain to `visit`, beside a process that writes it too.
+/// How many records, approvals and runs the state of a store holds.
+pub(super) fn counted(store: &EmbeddedStore) -> [u64; 3] {
+    let tree = store.state.tree().unwrap();
+    [keys::EFFECT, keys::APPROVAL, keys::RUN].map(|kind| tree.count(&[kind]).unwrap())
+}
+
 pub(super) fn read_audit(directory: &Path, visit: &mut dyn FnMut(&Frame, Entry)) -> VerifyReport {
     let read = verify_each(&directory.join("journal"), None, &mut |frame| {
         visit(frame, decode_entry(frame.kind, &frame.payload)?);

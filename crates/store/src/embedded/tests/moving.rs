@@ -4,10 +4,10 @@ use std::fs;
 
 use tempfile::tempdir;
 
-use super::snapshots::{check, delete_contents, files, filled};
+use super::snapshots::{check, delete_contents, filled};
 use super::*;
 use crate::embedded::{StateVerdict, export, import, keys, verify};
-use crate::transfer::{ExportItem, ExportWriter, ExportedLog};
+use crate::transfer::{ExportItem, ExportWriter, ExportedLog, TransferError};
 use placet_ledger::directive::{Directive, DirectiveState};
 use placet_ledger::store::{ApprovalQuery, DirectiveQuery};
 use placet_types::digest::Digest;
@@ -57,15 +57,15 @@ async fn an_export_becomes_the_same_ledger_and_the_same_export() {
     let config = EmbeddedConfig { segment_bytes: 4 << 10, ..config(folder.path()) };
     let records = full(&config).await;
     let mut first = Vec::new();
-    let written = export(&config, None, &mut first).unwrap();
+    let written = export(&config, &mut first).unwrap();
     assert_eq!((written.records, written.contents), (u64::try_from(records.len()).unwrap(), 2));
     let target = EmbeddedConfig {
         segment_bytes: 32 << 10,
         ..on(&other.path().join("ledger"), &FaultyDisk::default())
     };
-    let read = import(&target, None, first.as_slice()).unwrap();
+    let read = import(&target, first.as_slice()).unwrap();
     assert_eq!(read, written);
-    assert!(import(&target, None, first.as_slice()).is_err(), "a ledger is never written over");
+    assert!(import(&target, first.as_slice()).is_err(), "a ledger is never written over");
     let (store, _) = open(&target);
     check(&store, &records).await;
     assert_eq!(store.content(&tenant("acme"), Digest::of(b"one")).await.unwrap(), b"one");
@@ -74,8 +74,12 @@ async fn an_export_becomes_the_same_ledger_and_the_same_export() {
     store.close().await.unwrap();
     assert!(verify(&EmbeddedConfig::new(&target.directory)).unwrap().is_sound());
     let mut second = Vec::new();
-    export(&target, None, &mut second).unwrap();
+    export(&target, &mut second).unwrap();
     assert!(first == second, "the second export differs from the first");
+    let (store, _) = open(&target);
+    check_directives(&*store).await;
+    let waiting = records.iter().find(|record| record.state.name() == "dispatched").unwrap();
+    put(&*store, &succeeded(waiting)).await.unwrap();
 }
 
 #[tokio::test]
@@ -84,7 +88,7 @@ async fn an_export_that_was_changed_or_cut_becomes_nothing() {
     let config = config(folder.path());
     full(&config).await;
     let mut whole = Vec::new();
-    export(&config, None, &mut whole).unwrap();
+    export(&config, &mut whole).unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
     let without = |left_out: usize| -> Vec<u8> {
@@ -92,18 +96,18 @@ async fn an_export_that_was_changed_or_cut_becomes_nothing() {
         kept.flat_map(|(_, line)| line.to_vec()).collect()
     };
     for at in [0, 1, lines.len() / 2, lines.len() - 2, lines.len() - 1] {
-        assert!(import(&target, None, without(at).as_slice()).is_err(), "line {at}");
+        assert!(import(&target, without(at).as_slice()).is_err(), "line {at}");
     }
     for at in (0..whole.len()).step_by(whole.len() / 25) {
         let mut bytes = whole.clone();
         bytes[at] = if bytes[at] == b'7' { b'8' } else { b'7' };
-        assert!(import(&target, None, bytes.as_slice()).is_err(), "byte {at}");
+        assert!(import(&target, bytes.as_slice()).is_err(), "byte {at}");
     }
     let mut longer = whole.clone();
     longer.extend_from_slice(lines[1]);
-    assert!(import(&target, None, longer.as_slice()).is_err());
+    assert!(import(&target, longer.as_slice()).is_err());
     assert!(!target.directory.try_exists().unwrap());
-    import(&target, None, whole.as_slice()).unwrap();
+    import(&target, whole.as_slice()).unwrap();
 }
 
 /// What a kill leaves of an import is beside the place where the ledger was to be, and nothing is in that place.
@@ -113,11 +117,11 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
     let config = config(folder.path());
     let records = full(&config).await;
     let mut whole = Vec::new();
-    export(&config, None, &mut whole).unwrap();
+    export(&config, &mut whole).unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     // It ends in the middle, like one that is killed there.
     let half = &whole[..whole.len() / 2];
-    import(&target, None, half).unwrap_err();
+    import(&target, half).unwrap_err();
     let beside = other.path().join("ledger.importing");
     assert!(beside.join("journal").is_dir());
     for empty in [false, true] {
@@ -133,10 +137,10 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
     }
     // One that is under way is left alone.
     let lock = crate::journal::lock::Lock::take(&beside.join("journal")).unwrap();
-    let refused = import(&target, None, whole.as_slice()).unwrap_err().to_string();
+    let refused = import(&target, whole.as_slice()).unwrap_err().to_string();
     assert!(refused.contains("in use"), "{refused}");
     drop(lock);
-    import(&target, None, whole.as_slice()).unwrap();
+    import(&target, whole.as_slice()).unwrap();
     assert!(!beside.try_exists().unwrap());
     // What lies beside a ledger says nothing about it.
     fs::create_dir(&beside).unwrap();
@@ -144,103 +148,38 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
     check(&store, &records).await;
 }
 
+/// Of more logs than the one, or with contents after the records, as a database writes it.
 #[tokio::test]
-async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
+async fn an_export_of_a_database_becomes_nothing() {
     let (folder, other) = (tempdir().unwrap(), tempdir().unwrap());
     let config = config(folder.path());
-    let records = full(&config).await;
+    full(&config).await;
     let mut whole = Vec::new();
-    export(&config, None, &mut whole).unwrap();
-    // As a store with a log for each epoch would write it.
-    let mut writer: Option<ExportWriter<Vec<u8>>> = None;
+    export(&config, &mut whole).unwrap();
+    let mut items = Vec::new();
     crate::transfer::read_export(whole.as_slice(), &mut |item| {
-        match (item, &mut writer) {
-            (ExportItem::Header(header), _) => {
-                let logs = header
-                    .logs
-                    .into_iter()
-                    .map(|log| ExportedLog { log: "node-a/1".to_owned(), ..log });
-                writer = Some(ExportWriter::new(Vec::new(), logs.collect())?);
-            }
-            (ExportItem::Entry { entry, .. }, Some(writer)) => {
-                writer.put(&ExportItem::Entry { log: "node-a/1".to_owned(), entry })?;
-            }
-            (item, Some(writer)) => writer.put(&item)?,
-            (_, None) => panic!("no header"),
-        }
+        items.push(item);
         Ok(())
     })
     .unwrap();
-    let (foreign, _) = writer.unwrap().finish().unwrap();
+    let ExportItem::Header(header) = items.remove(0) else { panic!("no header") };
+    let [journal] = <[ExportedLog; 1]>::try_from(header.logs).unwrap();
+    let node = ExportedLog { log: "epoch-2".to_owned(), ..journal.clone() };
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
-    import(&target, None, foreign.as_slice()).unwrap();
-    read_audit(&target.directory, &mut |frame, _| {
-        assert!(frame.at_ms >= NOW_MS, "entry {} is of {}", frame.seq, frame.at_ms);
-    });
-    let (store, _) = open(&target);
-    check(&store, &records).await;
-    check_directives(&*store).await;
-    let waiting = records.iter().find(|record| record.state.name() == "dispatched").unwrap();
-    put(&*store, &succeeded(waiting)).await.unwrap();
-    store.close().await.unwrap();
-    assert_eq!(files(&target.directory.join("imported"), "jsonl").len(), 1);
-    // That contents were deleted only the other store's log says.
-    let told = verify(&EmbeddedConfig::new(&target.directory)).unwrap();
-    assert!(told.illegal.is_empty() && told.state == StateVerdict::Agrees, "{told:?}");
-    open(&target);
-}
-
-/// A log that the ledger brought from another store goes on with it, wherever it goes, and in its backups.
-#[tokio::test]
-async fn logs_of_earlier_stores_are_in_exports_and_backups() {
-    let (folder, other) = (tempdir().unwrap(), tempdir().unwrap());
-    let config = config(folder.path());
-    let records = full(&config).await;
-    let log =
-        ["{\"placet_log\":1,\"origin\":\"elsewhere/epoch-2\",\"first_seq\":1,\"peaks\":[]}\n"];
-    let mut kept = log.concat();
-    let mut entry = placet_ledger::log::LogEntry {
-        seq: 1,
-        epoch: 2,
-        at_ms: NOW_MS,
-        kind: 1,
-        durable_seq: 0,
-        prev: [0; 32],
-        payload: b"{}".to_vec(),
-        hash: [0; 32],
+    let refused = |logs: Vec<ExportedLog>, items: &[ExportItem]| {
+        let mut writer = ExportWriter::new(Vec::new(), logs).unwrap();
+        items.iter().for_each(|item| writer.put(item).unwrap());
+        let (export, _) = writer.finish().unwrap();
+        let refused = import(&target, export.as_slice()).unwrap_err();
+        assert!(matches!(refused, TransferError::OfDatabase), "{refused}");
+        assert!(!target.directory.try_exists().unwrap());
     };
-    entry.hash = crate::seal::entry_hash(&entry);
-    kept.push_str(&crate::seal::export_line(&entry).unwrap());
-    kept.push('\n');
-    for name in ["epoch-2", "journal"] {
-        fs::create_dir_all(folder.path().join("imported")).unwrap();
-        fs::write(folder.path().join(format!("imported/{name}.jsonl")), &kept).unwrap();
+    for logs in [vec![], vec![node.clone()], vec![journal.clone(), node]] {
+        refused(logs, &items);
+        assert!(!other.path().join("ledger.importing").try_exists().unwrap());
     }
-    let (store, _) = open(&config);
-    store.backup(other.path().join("backup")).await.unwrap();
-    store.close().await.unwrap();
-    assert_eq!(files(&other.path().join("backup/imported"), "jsonl").len(), 2);
-
-    let mut whole = Vec::new();
-    export(&config, None, &mut whole).unwrap();
-    let target = on(&other.path().join("ledger"), &FaultyDisk::default());
-    import(&target, None, whole.as_slice()).unwrap();
-    for name in ["epoch-2", "journal-imported"] {
-        let again = fs::read_to_string(target.directory.join(format!("imported/{name}.jsonl")));
-        assert_eq!(again.unwrap(), kept);
-    }
-    let (store, _) = open(&target);
-    check(&store, &records).await;
-    store.close().await.unwrap();
-    let mut again = Vec::new();
-    export(&target, None, &mut again).unwrap();
-
-    // One that was changed is not passed on.
-    let changed = kept.replace("\"{}\"", "\"{ }\"");
-    assert_ne!(changed, kept);
-    fs::write(folder.path().join("imported/epoch-2.jsonl"), changed).unwrap();
-    let refused = export(&config, None, Vec::new()).unwrap_err().to_string();
-    assert!(refused.contains("it was changed"), "{refused}");
+    items.sort_by_key(|item| matches!(item, ExportItem::Content { .. }));
+    refused(vec![journal], &items);
 }
 
 #[tokio::test]

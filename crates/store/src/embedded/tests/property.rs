@@ -70,7 +70,7 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
         }
         if let Step::Taint(taint) = step {
             let mut changes = synced();
-            changes.taint = Some(brought(&run("run_1", 6), &[*taint]));
+            changes.taint = vec![brought(&run("run_1", 6), &[*taint])];
             return Some(changes);
         }
         return directive_changes_of(step, model).await;

@@ -49,7 +49,7 @@ impl Journal {
         at_ms: i64,
         payload: &[u8],
     ) -> Result<FrameRef, JournalError> {
-        self.append_with(kind, at_ms, payload, &[]).map(|(placed, _)| placed)
+        self.append_with(kind, at_ms, payload.to_vec(), &[]).map(|(placed, _)| placed)
     }
 }
 

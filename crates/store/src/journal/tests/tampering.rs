@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use tempfile::tempdir;
 
 use super::{fill, open, payloads, small, verify};
-use crate::journal::{Fault, JournalConfig, JournalError};
+use crate::journal::scan::BROKEN_CHAIN;
+use crate::journal::{JournalConfig, JournalError};
 
 const HEADER: usize = 64;
 /// Every frame of `fill` has a payload of 100 bytes.
@@ -42,6 +43,10 @@ fn refusal(folder: &Path) -> JournalError {
     assert_eq!(offline.to_string(), online.to_string());
     assert!(snapshot(folder) == before, "a refused journal must stay as it was found");
     online
+}
+
+fn is_corrupt(refused: &JournalError, what: &str) -> bool {
+    matches!(refused, JournalError::Corrupt { fault, .. } if fault.to_string() == what)
 }
 
 fn snapshot(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
@@ -171,10 +176,10 @@ fn a_cut_file_and_a_grown_file_are_refused() {
         let JournalError::Corrupt { segment: 1, fault, .. } = refused else {
             panic!("{length}: {refused}")
         };
-        assert!(
-            matches!(fault, Fault::SegmentLength { .. } | Fault::SegmentHeader),
-            "{length}: {fault}"
-        );
+        let fault = fault.to_string();
+        let named = fault == "the segment header does not verify"
+            || fault.contains(" bytes where 2048 were allocated");
+        assert!(named, "{length}: {fault}");
     }
 }
 
@@ -188,11 +193,7 @@ fn a_missing_segment_is_a_hole_wherever_it_was() {
         copy(folder.path(), damaged.path());
         fs::remove_file(segment(damaged.path(), missing)).unwrap();
         let refused = refusal(damaged.path());
-        let expected = u64::from(missing);
-        assert!(
-            matches!(refused, JournalError::Corrupt { fault: Fault::Hole { missing }, .. } if missing == expected),
-            "{missing}: {refused}"
-        );
+        assert!(is_corrupt(&refused, &format!("segment {missing} is missing")), "{refused}");
     }
 }
 
@@ -206,10 +207,8 @@ fn swapped_segments_are_refused() {
     fs::rename(&b, &a).unwrap();
     fs::rename(&aside, &b).unwrap();
     let refused = refusal(folder.path());
-    assert!(
-        matches!(refused, JournalError::Corrupt { segment: 2, fault: Fault::SegmentMisplaced, .. }),
-        "{refused}"
-    );
+    assert!(is_corrupt(&refused, "the segment belongs elsewhere in the chain"), "{refused}");
+    assert!(matches!(refused, JournalError::Corrupt { segment: 2, .. }), "{refused}");
 }
 
 #[test]
@@ -218,10 +217,8 @@ fn bytes_after_the_last_frame_of_a_full_segment_are_refused() {
     fill(folder.path(), 60);
     alter(&segment(folder.path(), 1), |bytes| *bytes.last_mut().unwrap() = 1);
     let refused = refusal(folder.path());
-    assert!(
-        matches!(refused, JournalError::Corrupt { segment: 1, fault: Fault::Magic, .. }),
-        "{refused}"
-    );
+    assert!(is_corrupt(&refused, "no frame begins here, yet bytes follow"), "{refused}");
+    assert!(matches!(refused, JournalError::Corrupt { segment: 1, .. }), "{refused}");
 }
 
 /// Somebody who knows the format rewrites an entry and all its checksums, but not everything after it.
@@ -235,10 +232,8 @@ fn a_rewritten_entry_with_good_checksums_breaks_the_chain() {
         frame[180..184].copy_from_slice(&crc.to_le_bytes());
     });
     let refused = refusal(folder.path());
-    assert!(
-        matches!(refused, JournalError::Corrupt { seq: 3, fault: Fault::Chain, .. }),
-        "{refused}"
-    );
+    assert!(is_corrupt(&refused, BROKEN_CHAIN), "{refused}");
+    assert!(matches!(refused, JournalError::Corrupt { seq: 3, .. }), "{refused}");
 }
 
 #[test]
@@ -250,11 +245,8 @@ fn a_removed_entry_breaks_the_sequence() {
         bytes.resize(length, 0);
     });
     let refused = refusal(folder.path());
-    let expected = matches!(
-        refused,
-        JournalError::Corrupt { seq: 2, fault: Fault::Sequence { found: 3 }, .. }
-    );
-    assert!(expected, "{refused}");
+    assert!(is_corrupt(&refused, "the sequence is broken: found entry 3"), "{refused}");
+    assert!(matches!(refused, JournalError::Corrupt { seq: 2, .. }), "{refused}");
 }
 
 #[test]
@@ -272,8 +264,12 @@ fn an_epoch_and_a_time_that_go_backwards_are_named() {
         });
         let refused = refusal(folder.path());
         let JournalError::Corrupt { seq: 5, fault, .. } = refused else { panic!("{refused}") };
-        assert_eq!(matches!(fault, Fault::EpochBackwards { found: 0 }), is_epoch, "{fault}");
-        assert_eq!(matches!(fault, Fault::TimeBackwards { found_ms: 0 }), !is_epoch, "{fault}");
+        let what = if is_epoch {
+            "the epoch goes backwards to 0"
+        } else {
+            "the time goes backwards to 0 ms"
+        };
+        assert_eq!(fault.to_string(), what);
     }
 }
 
@@ -321,10 +317,9 @@ fn another_history_of_the_same_length_is_caught_by_the_witness() {
     open(small(folder.path())).unwrap();
     fs::copy(segment(other.path(), 1), segment(folder.path(), 1)).unwrap();
     let refused = refusal(folder.path());
-    assert!(
-        matches!(refused, JournalError::Corrupt { seq: 5, fault: Fault::WitnessHead, .. }),
-        "{refused}"
-    );
+    let other = "the entry is not the one that the high-water witness saw";
+    assert!(is_corrupt(&refused, other), "{refused}");
+    assert!(matches!(refused, JournalError::Corrupt { seq: 5, .. }), "{refused}");
 }
 
 #[test]
@@ -337,27 +332,18 @@ fn a_witness_that_is_missing_damaged_or_old_is_refused() {
     for at in 0..sound.len() {
         alter(&witness, |bytes| bytes[at] ^= 1);
         let refused = verify(folder.path()).unwrap_err();
-        assert!(
-            matches!(refused, JournalError::Corrupt { segment: 0, fault: Fault::Witness, .. }),
-            "{refused}"
-        );
+        assert!(is_corrupt(&refused, "the high-water witness does not verify"), "{refused}");
+        assert!(matches!(refused, JournalError::Corrupt { segment: 0, .. }), "{refused}");
         alter(&witness, |bytes| bytes[at] ^= 1);
     }
     fs::write(&witness, old).unwrap();
     let refused = refusal(folder.path());
-    assert!(
-        matches!(
-            refused,
-            JournalError::Corrupt { seq: 6, fault: Fault::WitnessEpoch { found: 2 }, .. }
-        ),
-        "{refused}"
-    );
+    let later = "the entry's epoch 2 is later than the high-water witness";
+    assert!(is_corrupt(&refused, later), "{refused}");
+    assert!(matches!(refused, JournalError::Corrupt { seq: 6, .. }), "{refused}");
     fs::remove_file(&witness).unwrap();
     let refused = refusal(folder.path());
-    assert!(
-        matches!(refused, JournalError::Corrupt { fault: Fault::WitnessMissing, .. }),
-        "{refused}"
-    );
+    assert!(is_corrupt(&refused, "the high-water witness is missing"), "{refused}");
 }
 
 #[test]
@@ -365,8 +351,5 @@ fn a_journal_whose_segments_are_all_gone_is_not_a_new_one() {
     let (folder, _) = five();
     fs::remove_file(segment(folder.path(), 1)).unwrap();
     let refused = refusal(folder.path());
-    assert!(
-        matches!(refused, JournalError::Corrupt { fault: Fault::Hole { missing: 1 }, .. }),
-        "{refused}"
-    );
+    assert!(is_corrupt(&refused, "segment 1 is missing"), "{refused}");
 }

@@ -267,7 +267,7 @@ impl<A: Apply> Appender<A> {
     fn write(&mut self, batch: Batch) -> Result<(), JournalError> {
         for (at, Staged { kind, payload, contents, .. }) in batch.entries {
             let (placed, contents) =
-                self.journal.append_with(kind, at.as_ms(), &payload, &contents)?;
+                self.journal.append_with(kind, at.as_ms(), payload, &contents)?;
             self.unapplied.push(AppliedFrame { seq: placed.seq, hash: placed.hash, contents });
         }
         self.journal.write()?;

@@ -1,11 +1,11 @@
 //! The logs, their proofs, and what was altered in the database.
 
-use placet_ledger::log::{AuditLog, LogEntry};
+use placet_ledger::log::AuditLog;
 use placet_ledger::proof::{self, Consistency, Inclusion};
 use placet_types::digest::Digest;
 
 use super::*;
-use crate::journal::frame;
+use crate::seal::entry_hash;
 
 pub(super) async fn fill(store: &PostgresStore, entries: usize) {
     let mut left = entries;
@@ -46,18 +46,6 @@ async fn futures_in_order<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F:
     answers.into_iter().flatten().collect()
 }
 
-fn hash_of(entry: &LogEntry) -> [u8; 32] {
-    let header = frame::Header {
-        kind: entry.kind,
-        seq: entry.seq,
-        epoch: entry.epoch,
-        at_ms: entry.at_ms,
-        durable_seq: entry.durable_seq,
-        prev: entry.prev,
-    };
-    frame::encode(&header, &entry.payload, &mut Vec::new())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_is_a_chain_and_every_entry_and_prefix_of_it_can_be_proven() {
     let database = database().await;
@@ -76,7 +64,7 @@ async fn a_log_is_a_chain_and_every_entry_and_prefix_of_it_can_be_proven() {
     let (mut prev, mut roots) = ([0; 32], vec![proof::empty_root()]);
     for (seq, entry) in (1..).zip(&entries) {
         assert_eq!((entry.seq, entry.epoch, entry.prev), (seq, 1, prev));
-        assert_eq!(hash_of(entry), entry.hash);
+        assert_eq!(entry_hash(entry), entry.hash);
         prev = entry.hash;
         frontier.append(&entry.hash, &mut |_, _| {});
         roots.push(frontier.root());

@@ -56,11 +56,11 @@ pub(crate) async fn a_run_keeps_whatever_came_into_its_context(store: Arc<dyn St
     let mut changes = synced();
     changes.runs.push(opened.clone());
     // Opened and tainted in one commit.
-    changes.taint = Some(brought(&opened, &[Taint::Pii]));
+    changes.taint = vec![brought(&opened, &[Taint::Pii])];
     store.commit(changes).await.unwrap();
     for taint in [&[Taint::Secret][..], &[Taint::Secret, Taint::Pii], &[]] {
         let mut changes = Changes::new(Durability::Written, Admission::Completion);
-        changes.taint = Some(brought(&opened, taint));
+        changes.taint = vec![brought(&opened, taint)];
         changes.audit.push(event("settled"));
         store.commit(changes).await.unwrap();
         let seen = store.run(&opened.key).await.unwrap().unwrap();
@@ -71,7 +71,7 @@ pub(crate) async fn a_run_keeps_whatever_came_into_its_context(store: Arc<dyn St
     store.commit(changes).await.unwrap();
     let mut changes = synced();
     changes.refund = Some(reservation(&opened, 10));
-    changes.taint = Some(brought(&opened, &[Taint::ExternalEgress]));
+    changes.taint = vec![brought(&opened, &[Taint::ExternalEgress])];
     store.commit(changes).await.unwrap();
     // It is opened once, with whatever is in its context by now.
     let mut changes = synced();
@@ -83,12 +83,12 @@ pub(crate) async fn a_run_keeps_whatever_came_into_its_context(store: Arc<dyn St
     // A run that is not open has no context, and gets none by this.
     let stranger = run("run_2", 5);
     let mut changes = synced();
-    changes.taint = Some(brought(&stranger, &[Taint::Secret]));
+    changes.taint = vec![brought(&stranger, &[Taint::Secret])];
     store.commit(changes).await.unwrap();
     assert_eq!(store.run(&stranger.key).await.unwrap(), None);
     // What is refused leaves nothing in it.
     let mut changes = synced();
-    changes.taint = Some(brought(&seen, &[Taint::UntrustedContent]));
+    changes.taint = vec![brought(&seen, &[Taint::UntrustedContent])];
     changes.expect_policy = Some(77);
     assert_eq!(store.commit(changes).await, Err(StoreError::PolicyMoved));
     assert_eq!(store.run(&seen.key).await.unwrap(), Some(seen));
@@ -149,7 +149,7 @@ pub(crate) async fn a_session_gets_what_its_runs_are_brought(store: Arc<dyn Stor
     store.commit(changes).await.unwrap();
     let mut changes = Changes::new(Durability::Written, Admission::Completion);
     let session = Some(session);
-    changes.taint = Some(RunTaint { session, ..brought(&opened, &[Taint::Secret]) });
+    changes.taint = vec![RunTaint { session, ..brought(&opened, &[Taint::Secret]) }];
     changes.audit.push(event("settled"));
     store.commit(changes).await.unwrap();
     for key in [&opened.key, &shared.key] {

@@ -1,5 +1,6 @@
 //! Tests of the comparison with signed checkpoints.
 
+use placet_ledger::log::LogEntry;
 use placet_ledger::proof::{Frontier, TreeHead, checkpoint::Checkpoint, note::NoteName};
 use placet_store::journal::{Frame, VerifyReport};
 use placet_types::{clock::Timestamp, digest::Digest};
@@ -15,8 +16,9 @@ fn hash(seq: u64) -> [u8; 32] {
 fn frame(seq: u64) -> Frame {
     let (epoch, at_ms, kind, durable_seq) = (1, 1, 1, 0);
     let (prev, hash) = (hash(seq.saturating_sub(1)), hash(seq));
-    let (payload, contents) = (Vec::new(), Vec::new());
-    Frame { seq, epoch, at_ms, kind, durable_seq, prev, payload, hash, contents }
+    let payload = Vec::new();
+    let entry = LogEntry { seq, epoch, at_ms, kind, durable_seq, prev, hash, payload };
+    Frame { entry, contents: Vec::new() }
 }
 
 fn tree(size: u64) -> Frontier {
