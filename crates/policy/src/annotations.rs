@@ -154,8 +154,9 @@ pub(crate) fn read(
     reader.impersonation(policy);
     reader.tell(policy);
     reader.feedback(policy);
-    reader.scope(policy);
-    let rule = reader.rule(policy);
+    let mentions = Mentions::of(policy);
+    reader.scope(policy, &mentions);
+    let rule = reader.rule(policy, &mentions);
     let problems = reader.problems;
     if !problems.is_empty() {
         return Err(problems);
@@ -280,7 +281,7 @@ impl Reader<'_> {
     }
 
     /// What a policy's scope must and must not say.
-    fn scope(&mut self, policy: &Policy) {
+    fn scope(&mut self, policy: &Policy, mentions: &Mentions) {
         if policy.effect() != Effect::Permit {
             return;
         }
@@ -289,15 +290,14 @@ impl Reader<'_> {
                 "a `permit` must name its actions: one for every action would also grant approving, viewing and lowering modes",
                 "name a `tier_*` group, a tool, or the actions meant",
             ),
-            ActionConstraint::Eq(action) => self.permitted_actions(policy, &[action]),
-            ActionConstraint::In(actions) => self.permitted_actions(policy, &actions),
+            ActionConstraint::Eq(action) => self.permitted_actions(mentions, &[action]),
+            ActionConstraint::In(actions) => self.permitted_actions(mentions, &actions),
         }
     }
 
-    fn permitted_actions(&mut self, policy: &Policy, actions: &[EntityUid]) {
-        let has_target = Mentions::of(policy).target;
+    fn permitted_actions(&mut self, mentions: &Mentions, actions: &[EntityUid]) {
         for name in actions.iter().map(|action| action.id().unescaped().to_owned()) {
-            if !has_target && (name == "lower_mode" || name.ends_with("#lower")) {
+            if !mentions.target && (name == "lower_mode" || name.ends_with("#lower")) {
                 self.problem(
                     Severity::Warning,
                     format!("a `permit` for `{name}` does not say to which mode, so every gate is avoided"),
@@ -316,7 +316,7 @@ impl Reader<'_> {
         }
     }
 
-    fn rule(&mut self, policy: &Policy) -> ApprovalRule {
+    fn rule(&mut self, policy: &Policy, mentions: &Mentions) -> ApprovalRule {
         let governs_calls = governs_calls(&policy.action_constraint());
         let routed: Vec<&str> =
             ROUTING.into_iter().filter(|name| self.annotations.contains_key(*name)).collect();
@@ -333,7 +333,7 @@ impl Reader<'_> {
             Some(kind @ (REQUIRED | CUSTOM)) => {
                 let is_custom = kind == CUSTOM;
                 let route = self.route();
-                self.condition(policy, is_custom, route.as_ref());
+                self.condition(policy, mentions, is_custom, route.as_ref());
                 route.map_or(ApprovalRule::Never, ApprovalRule::Required)
             }
             Some("never") => {

@@ -45,6 +45,7 @@ pub struct Snapshot {
     pub(crate) schema_text: String,
     pub(crate) directory: Directory,
     pub(crate) policies: BTreeMap<String, PolicyMeta>,
+    pub(crate) set: PolicySet,
     pub(crate) tools: BTreeMap<CapabilityId, Arc<ToolPlan>>,
     pub(crate) review_slice: Arc<PolicySet>,
     pub(crate) manage_slice: Arc<PolicySet>,

@@ -22,12 +22,12 @@ use placet_types::{
 
 use crate::{
     annotations::{ApprovalRule, PolicyMeta, Route},
-    bundle::{BundleProblem, BundleSource},
+    bundle::BundleProblem,
     manage::{Asked, DirectiveActKind, EntryFacts},
     review::{Reviewer, When},
     route::{WrittenGroup, WrittenTenant, has_group},
     schema,
-    snapshot::{Snapshot, compile},
+    snapshot::Snapshot,
 };
 
 mod holds;
@@ -51,31 +51,29 @@ pub struct Staff<'a> {
     pub now: Timestamp,
 }
 
-/// Gates that nobody, or not enough people, can satisfy; one problem for each policy and tenant.
+/// Gates that nobody, or not enough people, can satisfy, and freezes that nobody can lift; one problem for each policy, or kind of freeze, and
+/// tenant.
 ///
 /// # Errors
-/// All such gates, or what is wrong with the bundle's syntax and annotations.
-pub fn check(source: &BundleSource, staff: &Staff<'_>) -> Result<(), Vec<BundleProblem>> {
-    let (metas, set) = compile::read_policies(source)?;
+/// All of them.
+pub fn check(policies: &Snapshot, staff: &Staff<'_>) -> Result<(), Vec<BundleProblem>> {
     let mut problems = Vec::new();
-    for meta in &metas {
+    for meta in policies.policies.values() {
         let ApprovalRule::Required(route) = &meta.rule else { continue };
-        let Some(policy) = set.policy(&PolicyId::new(&meta.id)) else { continue };
+        let Some(policy) = policies.set.policy(&PolicyId::new(&meta.id)) else { continue };
         for (tenant, owners) in staff.callers_of(policy) {
             let gate = Gate { staff, tenant, owners, route };
             problems.extend(gate.flaw().map(|(message, help)| problem(meta, message, help)));
         }
     }
+    problems.extend(unliftable_freezes(policies, staff));
     problems.sort();
     problems.dedup();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// Freezes and lockdowns that somebody may set and nobody may lift; one problem for each kind and tenant.
-///
-/// # Errors
-/// All of them.
-pub fn check_freezes(policies: &Snapshot, staff: &Staff<'_>) -> Result<(), Vec<BundleProblem>> {
+fn unliftable_freezes(policies: &Snapshot, staff: &Staff<'_>) -> Vec<BundleProblem> {
     let mut problems = Vec::new();
     for tenant in staff.directory.tenants.keys().filter(|tenant| !staff.claimed.contains(*tenant)) {
         for (set, lift, what) in [
@@ -96,7 +94,7 @@ pub fn check_freezes(policies: &Snapshot, staff: &Staff<'_>) -> Result<(), Vec<B
             }
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
+    problems
 }
 
 fn problem(meta: &PolicyMeta, message: String, help: String) -> BundleProblem {
@@ -112,7 +110,7 @@ fn problem(meta: &PolicyMeta, message: String, help: String) -> BundleProblem {
 impl<'a> Staff<'a> {
     /// The tenants whose calls a policy can hold, each with the owners of the agents that make them.
     fn callers_of(&self, policy: &Policy) -> Vec<(&'a TenantId, Vec<&'a PrincipalId>)> {
-        let constraint = policy.action_constraint();
+        let (constraint, json) = (policy.action_constraint(), policy.to_json().unwrap_or_default());
         let governing: Vec<&Contract> = self
             .contracts
             .iter()
@@ -125,10 +123,10 @@ impl<'a> Staff<'a> {
         let tenants =
             tenants.filter(|(tenant, _)| governing.iter().any(|contract| contract.admits(tenant)));
         let callers = tenants.map(|(tenant, entry)| {
-            let for_users = can_apply(policy, &Caller { tenant, agent: None });
+            let for_users = can_apply(&json, &Caller { tenant, agent: None });
             let held = entry.agents.iter().filter(|(id, agent)| {
                 let caller = Caller { tenant, agent: Some((id, agent)) };
-                agent.active && (for_users || can_apply(policy, &caller))
+                agent.active && (for_users || can_apply(&json, &caller))
             });
             (tenant, held.map(|(_, agent)| &agent.owner).collect::<Vec<_>>())
         });

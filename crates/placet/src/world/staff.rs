@@ -13,7 +13,7 @@ use super::World;
 use crate::{clock::SystemClock, config::load::Config, failure::Failure};
 
 impl World {
-    /// Compiles `bundle` for this world, whose people must be able to satisfy its gates.
+    /// Compiles `bundle` for this world, whose people must be able to satisfy its gates and to lift its freezes.
     pub(crate) fn compile(
         &self,
         bundle: &BundleSource,
@@ -29,10 +29,9 @@ impl World {
             contracts: &contracts,
             now: SystemClock.now(),
         };
-        staffing::check(bundle, &staff)?;
         let policies =
             Snapshot::compile(bundle, &contracts, &self.directory, &config.environment, 1)?;
-        staffing::check_freezes(&policies, &staff)?;
+        staffing::check(&policies, &staff)?;
         Ok(policies)
     }
 }

@@ -13,8 +13,13 @@ use crate::mentions::{Mentions, is_access};
 
 impl Reader<'_> {
     /// A condition on the approval is either generated or written by hand, never both; one by hand counts the groups that are asked.
-    pub(super) fn condition(&mut self, policy: &Policy, is_custom: bool, route: Option<&Route>) {
-        let mentions = Mentions::of(policy);
+    pub(super) fn condition(
+        &mut self,
+        policy: &Policy,
+        mentions: &Mentions,
+        is_custom: bool,
+        route: Option<&Route>,
+    ) {
         if !is_custom {
             if mentions.approval {
                 self.error(
@@ -36,7 +41,7 @@ impl Reader<'_> {
                 "write the condition on `context.req.approval` as `unless`",
             );
         }
-        if let Some((group, wanted, asked)) = route.and_then(|route| beyond(&mentions, route)) {
+        if let Some((group, wanted, asked)) = route.and_then(|route| beyond(mentions, route)) {
             let of = group.map(|group| format!(" of `{group}`")).unwrap_or_default();
             self.error(
                 format!("the condition needs {wanted} people{of}, and the annotations ask {asked}, so no approval lets the call pass"),

@@ -32,11 +32,9 @@ pub(super) fn check(
     source: &BundleSource,
     set: &PolicySet,
     policies: &[PolicyMeta],
-    schema_text: &str,
+    schema: SchemaFragment,
 ) -> Result<(), Vec<BundleProblem>> {
-    let (fragment, _warnings) =
-        SchemaFragment::from_cedarschema_str(schema_text).map_err(internal)?;
-    let schema = fragment.to_json_value().map_err(internal)?;
+    let schema = schema.to_json_value().map_err(internal)?;
     let Some(namespace) = schema.as_object().and_then(|all| all.values().next()) else {
         return Err(internal("the schema is empty"));
     };

@@ -8,7 +8,9 @@ use std::{
     sync::Arc,
 };
 
-use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{
+    EntityUid, Policy, PolicyId, PolicySet, Schema, SchemaFragment, ValidationMode, Validator,
+};
 use miette::Diagnostic;
 use placet_types::{
     contract::{Capability, Contract},
@@ -55,13 +57,13 @@ pub(super) fn compile(
         &history,
         drafts.iter().map(|draft| (draft.capability, draft.input.as_ref())),
     );
-    let schema = Schema::from_cedarschema_str(&schema_text)
-        .map(|(schema, _warnings)| schema)
-        .map_err(internal)?;
+    let (fragment, _warnings) =
+        SchemaFragment::from_cedarschema_str(&schema_text).map_err(internal)?;
+    let schema = Schema::from_schema_fragments([fragment.clone()]).map_err(internal)?;
     literals::check(&names, source, &set, &policies, contracts, directory)?;
     Judged::of(&names, &set, &drafts)
         .validate(environment, &history, |schema, set| validate(source, &policies, set, schema))?;
-    attributes::check(source, &set, &policies, &schema_text)?;
+    attributes::check(source, &set, &policies, fragment)?;
     check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();
@@ -89,6 +91,7 @@ pub(super) fn compile(
         schema_text,
         directory: directory.clone(),
         policies: policies.into_iter().map(|policy| (policy.id.clone(), policy)).collect(),
+        set,
         tools,
         untyped,
         known: KnownEntities::default(),
@@ -118,7 +121,7 @@ fn check_sizes(source: &BundleSource) -> Result<(), Problems> {
 }
 
 /// Parses every file and reads every policy's annotations; the set has the policies under their `@id`.
-pub(crate) fn read_policies(
+pub(super) fn read_policies(
     source: &BundleSource,
 ) -> Result<(Vec<PolicyMeta>, PolicySet), Problems> {
     let mut problems = Problems::new();

@@ -3,7 +3,6 @@
 //! Owns reading a policy's scope and conditions for what they say of the principal: its id, its tenant, its class. Whatever else they ask
 //! is unknown. Invariant: a caller is left out only where the policy cannot apply to it, whatever the call.
 
-use cedar_policy::Policy;
 use placet_types::{
     directory::AgentEntry,
     ids::{PrincipalId, TenantId},
@@ -18,11 +17,10 @@ pub(super) struct Caller<'a> {
     pub(super) agent: Option<(&'a PrincipalId, &'a AgentEntry)>,
 }
 
-/// Whether a policy can apply to a principal.
-pub(super) fn can_apply(policy: &Policy, caller: &Caller<'_>) -> bool {
-    let Ok(json) = policy.to_json() else { return true };
-    let in_scope = json.get("principal").and_then(|scope| caller.is_in_scope(scope));
-    let mut conditions = json.get("conditions").and_then(Value::as_array).into_iter().flatten();
+/// Whether a policy, in its JSON form, can apply to a principal.
+pub(super) fn can_apply(policy: &Value, caller: &Caller<'_>) -> bool {
+    let in_scope = policy.get("principal").and_then(|scope| caller.is_in_scope(scope));
+    let mut conditions = policy.get("conditions").and_then(Value::as_array).into_iter().flatten();
     let fails = |condition: &Value| {
         let is_unless = condition.get("kind").and_then(Value::as_str) == Some("unless");
         condition.get("body").and_then(|body| caller.truth(body)) == Some(is_unless)
