@@ -150,20 +150,9 @@ async fn smuggling_attempts_of_verified_callers_are_in_the_chain() {
     agent.post_text("/v1/calls", "{").await.refused(400, "VALIDATION_ERROR");
     placet.stop().await;
     let events = security_events(&setup).await;
-    for (words, times) in [
-        ("a key that is there twice", 2),
-        ("batches", 1),
-        ("byte order mark", 2),
-        ("bytes after their document", 2),
-        ("nested too deep", 1),
-        ("a number or character", 1),
-        ("a header that is there twice or contradicts the body", 2),
-    ] {
-        let told = with_note(&events, words);
-        assert_eq!(told.len(), 1, "{words}: {events:#?}");
-        assert!(text(told[0], "note").contains(&format!(": {times} ")), "{:#}", told[0]);
-        assert_eq!(told[0]["chain"]["actor"]["id"], "dev-agent");
-    }
+    let told = with_note(&events, ": 11 requests that two readers could take differently");
+    assert_eq!(told.len(), 1, "each is counted, in one entry: {events:#?}");
+    assert_eq!(told[0]["chain"]["actor"]["id"], "dev-agent");
     assert!(!json!(events).to_string().contains("CANARY"));
 }
 

@@ -199,12 +199,13 @@ impl Finder {
             Found::InWord => length.saturating_sub(END_BYTES_MAX),
         };
         for part in parts {
-            for form in written(part) {
+            // Of a long token, only the end is written in all forms.
+            let end = part.get(part.ceil_char_boundary(start(part.len()))..).unwrap_or_default();
+            for form in written(end) {
                 let at = form.ceil_char_boundary(start(form.len()));
                 patterns.insert(form.get(at..).unwrap_or_default().to_owned(), found);
             }
-            let bytes = part.as_bytes().get(start(part.len())..).unwrap_or_default();
-            patterns.extend(in_base64(bytes).map(|form| (form, Found::InWord)));
+            patterns.extend(in_base64(end.as_bytes()).map(|form| (form, Found::InWord)));
         }
         let (patterns, found): (Vec<String>, Vec<Found>) = patterns.into_iter().unzip();
         let kind = Some(AhoCorasickKind::ContiguousNFA);

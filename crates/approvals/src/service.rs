@@ -381,8 +381,14 @@ impl Approvals {
                 changed
             }
             Err(error) => {
-                tracing::warn!(%error, "freezes, grants and revocations could not be read");
+                let why = error.to_string();
                 self.node.noticed(&error.into());
+                if !self.node.health().is_ledger_lost() {
+                    tracing::warn!(
+                        error = why,
+                        "freezes, grants and revocations could not be read"
+                    );
+                }
                 Vec::new()
             }
         }

@@ -52,12 +52,11 @@ impl Approvals {
         let log = log.ok_or_else(|| no_such("this server keeps no audit chain to show"))?;
         let mut subjects = vec![Subject::Call(call_id.clone())];
         subjects.extend(approval.map(|approval| Subject::Approval(approval.approval_id)));
-        let mut timeline = steps_about(log.as_ref(), &subjects).await.map_err(unread)?;
-        let steps = &mut timeline.steps;
+        let (mut steps, incomplete) = steps_about(log.as_ref(), &subjects).await.map_err(unread)?;
         if !reviewer::is_person(caller) {
             // A note may name a policy, which is hidden from the refused caller; and the other audiences of an approver's token are hidden
             // from agents.
-            for step in steps.iter_mut() {
+            for step in &mut steps {
                 step.note = None;
                 step.audiences.clear();
                 step.caller = None;
@@ -67,7 +66,7 @@ impl Approvals {
         steps.sort_by(|one, other| {
             (one.at, &one.log, one.seq).cmp(&(other.at, &other.log, other.seq))
         });
-        Ok(timeline)
+        Ok(TimelineView { call_id: call_id.clone(), steps, incomplete })
     }
 }
 
@@ -97,9 +96,12 @@ struct Payload {
     audit: Vec<Value>,
 }
 
-/// The log's steps about these subjects.
-async fn steps_about(log: &dyn AuditLog, subjects: &[Subject]) -> Result<TimelineView, StoreError> {
-    let mut timeline = TimelineView { steps: Vec::new(), incomplete: false };
+/// The log's steps about these subjects, and whether some are missing.
+async fn steps_about(
+    log: &dyn AuditLog,
+    subjects: &[Subject],
+) -> Result<(Vec<TimelineStep>, bool), StoreError> {
+    let (mut steps, mut incomplete) = (Vec::new(), false);
     let mut places = BTreeSet::new();
     for subject in subjects {
         places.extend(log.entries_about(subject).await?);
@@ -109,7 +111,7 @@ async fn steps_about(log: &dyn AuditLog, subjects: &[Subject]) -> Result<Timelin
         let entry = found.ok().and_then(|found| found.into_iter().find(|entry| entry.seq == seq));
         // A part of the log that was removed has no entries.
         let Some(entry) = entry else {
-            timeline.incomplete = true;
+            incomplete = true;
             continue;
         };
         // An entry of a later version is not a step.
@@ -118,9 +120,9 @@ async fn steps_about(log: &dyn AuditLog, subjects: &[Subject]) -> Result<Timelin
         let events = events.filter_map(|event| serde_json::from_value::<AuditEvent>(event).ok());
         let events =
             events.filter(|event| event.subject().is_some_and(|it| subjects.contains(&it)));
-        timeline.steps.extend(events.map(|event| step(&name, &entry, event)));
+        steps.extend(events.map(|event| step(&name, &entry, event)));
     }
-    Ok(timeline)
+    Ok((steps, incomplete))
 }
 
 /// The first of a log's `size` entries that was written at that time or later: entries are in the order of time.

@@ -265,11 +265,15 @@ pub enum ApprovalEventKind {
 }
 
 /// A call's way from plan to effect, from the audit chain.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Timeline")]
 pub struct TimelineView {
-    /// The steps that were found, in order.
+    /// The id of the call.
+    pub call_id: ToolCallId,
+    /// The steps of the call, in order.
     pub steps: Vec<TimelineStep>,
-    /// Whether some are missing: their entries were archived, and the archive is not at hand.
+    /// Whether steps are missing because their audit entries were archived and the archive is not available.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
 }
 

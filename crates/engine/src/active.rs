@@ -5,13 +5,9 @@
 
 use std::{collections::BTreeSet, ops::Deref, sync::Arc};
 
-use parking_lot::Mutex;
-
 use placet_policy::policies::Policies;
 use placet_types::{
-    digest::Digest,
     ids::{CapabilityId, GroupId},
-    mode::EngineMode,
     principal::PrincipalChain,
 };
 
@@ -21,7 +17,7 @@ use tokio::sync::watch;
 
 use placet_identity::{VerifiedCaller, VerifiedToken};
 
-use crate::{adapters::ports::Ports, reload::Read, views::status::DiskState};
+use crate::adapters::ports::Ports;
 
 /// Everything that reloads.
 #[derive(Debug, Clone)]
@@ -40,46 +36,6 @@ impl Deref for Active {
     }
 }
 
-/// How the files on disk compare with what is active.
-#[derive(Debug, Default)]
-pub(crate) struct Disk(Mutex<Known>);
-
-#[derive(Debug, Clone, Default)]
-struct Known {
-    read: Option<Digest>,
-    state: DiskState,
-    needs_restart: Vec<String>,
-}
-
-impl Disk {
-    /// Notes the fingerprint that what is active was read with.
-    pub(crate) fn were_read(&self, read: Read) {
-        let Read { fingerprint, needs_restart } = read;
-        *self.0.lock() = Known { read: Some(fingerprint), state: DiskState::Same, needs_restart };
-    }
-
-    /// Notes the fingerprint of the files now.
-    pub(crate) fn are(&self, fingerprint: Result<Digest, String>) {
-        let mut known = self.0.lock();
-        let Some(read) = known.read else { return };
-        let state = match fingerprint {
-            Ok(now) if now == read => DiskState::Same,
-            Ok(_) => DiskState::Differs,
-            Err(_) => DiskState::Unreadable,
-        };
-        if state != known.state {
-            tracing::info!(state = state.in_words(), "the configured files changed on disk");
-        }
-        known.state = state;
-    }
-
-    /// Whether the files differ, and the keys whose change needs a restart.
-    pub(crate) fn state(&self) -> (DiskState, Vec<String>) {
-        let known = self.0.lock();
-        (known.state, known.needs_restart.clone())
-    }
-}
-
 /// The policy epoch, the caller's chain and the caller's groups.
 type SurfaceKey = (u64, PrincipalChain, BTreeSet<GroupId>);
 
@@ -93,7 +49,6 @@ const SURFACES_MAX: u64 = 10_000;
 pub(crate) struct Current {
     active: ArcSwap<Active>,
     surfaces: Cache<SurfaceKey, Surface>,
-    engine_mode: Mutex<EngineMode>,
     /// How often the active value was replaced by a different one.
     changes: watch::Sender<u64>,
     /// Held while something is activated, or an activation of another node is joined.
@@ -105,7 +60,6 @@ impl Current {
         Self {
             active: ArcSwap::from_pointee(active),
             surfaces: Cache::new(SURFACES_MAX),
-            engine_mode: Mutex::default(),
             changes: watch::Sender::default(),
             changing: tokio::sync::Mutex::default(),
         }
@@ -147,14 +101,5 @@ impl Current {
         let surface = Arc::new(active.policy.surface(&key.1, &key.2));
         self.surfaces.insert(key, Arc::clone(&surface));
         surface
-    }
-
-    /// The engine's mode.
-    pub(crate) fn engine_mode(&self) -> EngineMode {
-        *self.engine_mode.lock()
-    }
-
-    pub(crate) fn set_engine_mode(&self, mode: EngineMode) {
-        *self.engine_mode.lock() = mode;
     }
 }

@@ -92,9 +92,6 @@ impl Admission {
     }
 
     /// Takes a place for a call of this caller.
-    ///
-    /// # Errors
-    /// [`ErrorCode::RateLimited`] where too many were refused; [`ErrorCode::Overloaded`] where too many are in progress.
     pub(crate) fn admit(&self, caller: &Principal) -> Result<OwnedSemaphorePermits, Refusal> {
         let mut refused = self.refused.lock();
         if refused

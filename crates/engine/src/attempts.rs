@@ -23,20 +23,8 @@ const ROWS_MAX: usize = 100;
 /// What a verified caller tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// A document with a duplicate key: two readers may take different values.
-    DuplicateKey,
-    /// A list of requests instead of one.
-    Batch,
-    /// A document that begins with a byte order mark, or is not UTF-8.
-    Encoding,
-    /// Bytes after the document, where another reader may find a second one.
-    TrailingBytes,
-    /// A document nested too deep, or with too many or too long parts.
-    Limit,
-    /// A number or half a character that readers take differently.
+    /// A request that two readers could take differently.
     Ambiguous,
-    /// A header that is there twice, or that says something else than the body.
-    Headers,
     /// Anything at all, while the directory says that the caller is not active.
     Inactive,
     /// A call after too many others that were refused.
@@ -46,26 +34,17 @@ pub enum Attempt {
 impl Attempt {
     /// What a caller tried with a document that another parser might have accepted.
     pub fn of(document: &Result<Value, JsonError>) -> Option<Self> {
-        match document.as_ref().map_err(JsonError::fault) {
-            Ok(Value::Array(_)) => Some(Self::Batch),
-            Err(JsonFault::DuplicateKey) => Some(Self::DuplicateKey),
-            Err(JsonFault::ByteOrderMark | JsonFault::NotUtf8) => Some(Self::Encoding),
-            Err(JsonFault::TrailingBytes) => Some(Self::TrailingBytes),
-            Err(JsonFault::Limit) => Some(Self::Limit),
-            Err(JsonFault::Number | JsonFault::LoneSurrogate) => Some(Self::Ambiguous),
-            Ok(_) | Err(JsonFault::Syntax | JsonFault::Shape) => None,
-        }
+        let is_ambiguous = match document {
+            // A batch in the place of a request.
+            Ok(document) => document.is_array(),
+            Err(error) => !matches!(error.fault(), JsonFault::Syntax | JsonFault::Shape),
+        };
+        is_ambiguous.then_some(Self::Ambiguous)
     }
 
     const fn told(self) -> &'static str {
         match self {
-            Self::DuplicateKey => "requests with a key that is there twice",
-            Self::Batch => "batches in the place of a request",
-            Self::Encoding => "requests with a byte order mark or not in UTF-8",
-            Self::TrailingBytes => "requests with bytes after their document",
-            Self::Limit => "requests nested too deep or with too many parts",
-            Self::Ambiguous => "requests with a number or character that readers take differently",
-            Self::Headers => "requests with a header that is there twice or contradicts the body",
+            Self::Ambiguous => "requests that two readers could take differently",
             Self::Inactive => "requests of a caller that is not active",
             Self::Refused => "calls after too many that were refused",
         }
@@ -73,13 +52,7 @@ impl Attempt {
 
     const fn code(self) -> ErrorCode {
         match self {
-            Self::DuplicateKey
-            | Self::Batch
-            | Self::Encoding
-            | Self::TrailingBytes
-            | Self::Limit
-            | Self::Ambiguous
-            | Self::Headers => ErrorCode::ValidationError,
+            Self::Ambiguous => ErrorCode::ValidationError,
             Self::Inactive => ErrorCode::PolicyDenied,
             Self::Refused => ErrorCode::RateLimited,
         }

@@ -105,8 +105,6 @@ pub(crate) struct Built {
     pub(crate) callback: Option<ChannelName>,
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
-    /// Whether it was called by the tool's alias.
-    pub(crate) by_alias: bool,
     /// Who edited the arguments, where approvers did.
     pub(crate) edited: Option<ParkedEdit>,
     /// The arguments that the client sent, where the call runs with an approver's edit instead.
@@ -130,9 +128,6 @@ pub(crate) struct Built {
 
 impl Built {
     /// `Call::<Built>` from a parked call, every digest verified.
-    ///
-    /// # Errors
-    /// Why it cannot be sent unchanged.
     pub(crate) fn restored(
         active: Arc<Active>,
         record: &EffectRecord,
@@ -168,7 +163,6 @@ impl Built {
             metadata: envelope.metadata.clone(),
             callback: parked.callback.clone(),
             caller: Caller::Recorded(Arc::new(identity)),
-            by_alias: false,
             retries: 0,
             is_simulated: false,
             adapter_time: Duration::ZERO,

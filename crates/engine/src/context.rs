@@ -5,6 +5,7 @@
 
 use std::{ops::Deref, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use placet_identity::Verifier;
@@ -17,7 +18,7 @@ use placet_types::{
 };
 
 use crate::{
-    active::Disk, adapters::assembly::Connectors, attempts::Attempts, credentials::Credentials,
+    adapters::assembly::Connectors, attempts::Attempts, credentials::Credentials,
     outcome::Outcomes, reload::Files, rounds::Rounds, routes::Routes, runs::kept::Runs,
     settings::Settings,
 };
@@ -31,7 +32,8 @@ pub(crate) struct Context {
     pub(crate) verifier: Verifier,
     pub(crate) connectors: Connectors,
     pub(crate) files: Option<Arc<dyn Files>>,
-    pub(crate) disk: Disk,
+    /// The configuration keys that had changed at the last reload, and take effect only after a restart.
+    pub(crate) needs_restart: Mutex<Vec<String>>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) routes: Routes,
     pub(crate) rounds: Rounds,

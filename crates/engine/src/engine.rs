@@ -38,7 +38,6 @@ use placet_types::{
     digest::Digest,
     directory::Directory,
     error::{ErrorCode, Refusal},
-    mode::EngineMode,
 };
 use tokio::sync::watch;
 
@@ -53,7 +52,7 @@ use crate::{
     policies::{self, Next},
     recovery,
     registry::Owner,
-    reload::{Files, Read},
+    reload::Files,
     responder::Responder,
     result::Subject,
     settings::Settings,
@@ -95,8 +94,8 @@ pub struct EngineParts {
     pub notary: Option<Arc<Notary>>,
     /// The digest of what the configuration says about issuers.
     pub issuers: Digest,
-    /// What a reload reads, and how it was read for this start; without it nothing can be reloaded.
-    pub files: Option<(Arc<dyn Files>, Read)>,
+    /// What a reload reads; without it nothing can be reloaded.
+    pub files: Option<Arc<dyn Files>>,
 }
 
 /// Why an engine does not start.
@@ -244,15 +243,6 @@ impl Engine {
     /// Notifies when callers' tools may have changed: with the policies, contracts and directory. Nothing else changes them.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.context.current.changes()
-    }
-
-    /// Sets the mode of the whole engine.
-    pub fn set_engine_mode(&self, mode: EngineMode) {
-        self.context.current.set_engine_mode(mode);
-        let mut event = AuditEvent::new(AuditKind::Security);
-        event.note = Some(format!("the engine's mode is {} from here on", mode.as_str()));
-        let context = Arc::clone(&self.context);
-        self.context.registry.spawn(async move { context.note(event).await });
     }
 
     /// The metrics.

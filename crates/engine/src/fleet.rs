@@ -20,7 +20,10 @@ const LOOKED_UP_MAX: usize = 500;
 pub(crate) async fn round(context: &Arc<Context>) {
     if let Err(error) = look(context).await {
         context.node.noticed(&error);
-        tracing::warn!(%error, "cluster maintenance failed");
+        // That the ledger cannot be reached was said when that began.
+        if !context.node.health().is_ledger_lost() {
+            tracing::warn!(%error, "cluster maintenance failed");
+        }
     }
 }
 
@@ -29,7 +32,7 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
     let store = context.ledger.store();
     if store.lease_has_expired() {
         // Reads work, and nothing can be written.
-        let why = "the lease cannot be renewed; does the database wait for a standby?";
+        let why = "the lease cannot be renewed: the database does not commit (is it locked, stopped, or waiting for a standby?)";
         context.node.health().ledger_lost(why);
     } else {
         context.node.health().ledger_found();

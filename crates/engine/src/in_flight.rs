@@ -3,7 +3,7 @@
 //! Owns the counts and the guards. Not here: what is done about an orphaned record, which is recovery's.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, hash_map::Entry},
     sync::Arc,
 };
 
@@ -15,9 +15,20 @@ use placet_types::ids::{ApprovalId, RecordId};
 /// How many unowned records of the last round are remembered.
 const SUSPECTS_MAX: usize = 1_000;
 
-type Counts = Arc<Mutex<HashMap<RecordId, usize>>>;
+/// What tasks have in hand.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    /// A record that is being worked on.
+    Record(RecordId),
+    /// The call of an approval, which is being taken up.
+    Approved(ApprovalId),
+    /// A record without an approval, which is being taken up.
+    Rearmed(RecordId),
+}
 
-/// The records that are being worked on.
+type Counts = Arc<Mutex<HashMap<Work, usize>>>;
+
+/// The work that is in hand.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     held: Counts,
@@ -25,24 +36,33 @@ pub(crate) struct InFlight {
     suspects: Mutex<HashMap<RecordId, u64>>,
 }
 
-/// Marks a record as being worked on.
+/// Marks work as being in hand.
 #[derive(Debug)]
-pub(crate) struct InFlightGuard {
+pub(crate) struct WorkGuard {
     held: Counts,
-    record_id: RecordId,
+    work: Work,
 }
 
 impl InFlight {
     /// Marks a record as being worked on until the guard is dropped.
-    pub(crate) fn take(&self, record_id: RecordId) -> InFlightGuard {
-        let count = &mut *self.held.lock();
-        let count = count.entry(record_id).or_insert(0);
+    pub(crate) fn take(&self, record_id: RecordId) -> WorkGuard {
+        let work = Work::Record(record_id);
+        let mut held = self.held.lock();
+        let count = held.entry(work.clone()).or_insert(0);
         *count = count.saturating_add(1);
-        InFlightGuard { held: Arc::clone(&self.held), record_id }
+        WorkGuard { held: Arc::clone(&self.held), work }
+    }
+
+    /// Marks work as being in hand, unless another task has it.
+    pub(crate) fn take_alone(&self, work: Work) -> Option<WorkGuard> {
+        let mut held = self.held.lock();
+        let Entry::Vacant(place) = held.entry(work.clone()) else { return None };
+        place.insert(1);
+        Some(WorkGuard { held: Arc::clone(&self.held), work })
     }
 
     fn is_held(&self, record_id: RecordId) -> bool {
-        self.held.lock().contains_key(&record_id)
+        self.held.lock().contains_key(&Work::Record(record_id))
     }
 
     /// The records that are unowned now and were in the last round. A record on its way from one task to another is held by one of the two.
@@ -66,57 +86,14 @@ impl InFlight {
     }
 }
 
-impl Drop for InFlightGuard {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         let mut held = self.held.lock();
-        if let Some(count) = held.get_mut(&self.record_id) {
+        if let Some(count) = held.get_mut(&self.work) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                held.remove(&self.record_id);
+                held.remove(&self.work);
             }
         }
-    }
-}
-
-/// What is being taken up, each by one task at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum TakenUp {
-    Approval(ApprovalId),
-    Record(RecordId),
-}
-
-/// Calls that are being taken up.
-#[derive(Debug, Default)]
-pub(crate) struct Resuming {
-    held: Arc<Mutex<HashSet<TakenUp>>>,
-}
-
-/// The right to take up a call, released on drop.
-#[derive(Debug)]
-pub(crate) struct ResumeGuard {
-    held: Arc<Mutex<HashSet<TakenUp>>>,
-    taken: TakenUp,
-}
-
-impl Resuming {
-    /// The right to take up the call of an approval.
-    pub(crate) fn enter(&self, approval_id: &ApprovalId) -> Option<ResumeGuard> {
-        self.take(TakenUp::Approval(approval_id.clone()))
-    }
-
-    /// The right to take up a record that has no approval.
-    pub(crate) fn enter_record(&self, record_id: RecordId) -> Option<ResumeGuard> {
-        self.take(TakenUp::Record(record_id))
-    }
-
-    fn take(&self, taken: TakenUp) -> Option<ResumeGuard> {
-        let mut held = self.held.lock();
-        held.insert(taken.clone()).then(|| ResumeGuard { held: Arc::clone(&self.held), taken })
-    }
-}
-
-impl Drop for ResumeGuard {
-    fn drop(&mut self) {
-        self.held.lock().remove(&self.taken);
     }
 }

@@ -80,20 +80,15 @@ fn adopt(context: &Context, active: Active) {
 /// What is active on this node, for a reader of this tenant, or of the machine.
 pub(crate) fn status(context: &Context, reader: Option<&TenantId>) -> StatusView {
     let active = context.current.active();
-    let (disk, needs_restart) = context.disk.state();
     let (rules, now) = (context.approvals.rules.open(), context.ledger.store().now());
-    let mode = if rules.has_lockdown(reader, now) {
-        EngineMode::Lockdown
-    } else {
-        context.current.engine_mode()
-    };
+    let is_locked_down = rules.has_lockdown(reader, now);
+    let mode = if is_locked_down { EngineMode::Lockdown } else { EngineMode::Enforce };
     StatusView {
         bundle: active.policy.digest(),
         active: active.digest(),
         epoch: active.policy.epoch(),
         since: active.since,
-        disk,
-        needs_restart,
+        needs_restart: context.needs_restart.lock().clone(),
         mode,
         decides: context.node.health().cannot_decide().is_none(),
         epoch_elsewhere: context.node.health().foreign_epoch(),

@@ -9,6 +9,7 @@ use placet_ledger::record::EffectRecord;
 
 use crate::{
     context::Context,
+    in_flight::Work,
     outcome::settlement_retry,
     recovery::{self, NotTaken},
 };
@@ -33,7 +34,8 @@ pub(crate) async fn send(context: &Arc<Context>, record: EffectRecord) {
     if context.node.is_ending() || context.node.health().cannot_decide().is_some() {
         return;
     }
-    let Some(guard) = context.callers.resuming.enter_record(record.record_id) else { return };
+    let work = Work::Rearmed(record.record_id);
+    let Some(guard) = context.callers.in_flight.take_alone(work) else { return };
     context.enter(&record);
     match recovery::take_up(context, &record, Some(guard)).await {
         Ok(()) => {}

@@ -25,7 +25,7 @@ use crate::{
     adapters::ports::backoff,
     call::{Built, Call, Identity},
     context::Context,
-    in_flight::ResumeGuard,
+    in_flight::WorkGuard,
     lifecycle::transitions::{Orphaned, Recourse, step},
     outcome::{recorded, settlement_retry},
     responder::{Callers, Responder},
@@ -224,7 +224,7 @@ pub(crate) enum NotTaken {
 pub(crate) async fn take_up(
     context: &Arc<Context>,
     record: &EffectRecord,
-    guard: Option<ResumeGuard>,
+    guard: Option<WorkGuard>,
 ) -> Result<(), NotTaken> {
     let parked = context.ledger.parked(record).await.map_err(|error| {
         let why = format!("what was sent cannot be read: {error}");

@@ -12,7 +12,6 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
@@ -22,7 +21,7 @@ use placet_types::{
     principal::{PrincipalChain, PrincipalKind},
 };
 
-use crate::answer::Answer;
+use crate::{answer::Answer, result::weight};
 
 /// How many bytes of outputs are kept with finished answers; beyond that the oldest are forgotten, however young they are.
 const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -352,19 +351,6 @@ impl Registry {
             }
         }
     }
-}
-
-/// About how many bytes of memory a document takes.
-fn weight(value: &Value) -> usize {
-    let inside = match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(weight).sum(),
-        Value::Object(members) => {
-            members.iter().map(|(name, value)| name.len().saturating_add(weight(value))).sum()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    inside.saturating_add(size_of::<Value>())
 }
 
 impl Observer for Registry {

@@ -27,12 +27,6 @@ pub trait Files: fmt::Debug + Send + Sync {
     /// # Errors
     /// What is wrong with the files, for people to read.
     fn read(&self) -> BoxFuture<'_, Result<Loaded, Vec<String>>>;
-
-    /// A digest over the bytes of the files.
-    ///
-    /// # Errors
-    /// Why they cannot be read.
-    fn fingerprint(&self) -> BoxFuture<'_, Result<Digest, String>>;
 }
 
 /// What was read.
@@ -48,15 +42,6 @@ pub struct Loaded {
     pub issuers: NextIssuers,
     /// The digest of their configuration.
     pub issuers_digest: Digest,
-    /// How the files were read.
-    pub read: Read,
-}
-
-/// How files were read.
-#[derive(Debug, Clone)]
-pub struct Read {
-    /// The digest over their bytes.
-    pub fingerprint: Digest,
     /// The changed configuration keys that take effect only at the next start.
     pub needs_restart: Vec<String>,
 }

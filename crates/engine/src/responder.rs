@@ -23,7 +23,7 @@ use placet_types::{
 use crate::{
     admission::{Admission, OwnedSemaphorePermits},
     answer::{Answer, Held},
-    in_flight::{InFlight, InFlightGuard, ResumeGuard, Resuming},
+    in_flight::{InFlight, WorkGuard},
     registry::Registry,
     result::{self, Subject, status_of},
     settings::Settings,
@@ -50,7 +50,6 @@ pub(crate) struct Callers {
     registry: Arc<Registry>,
     pub(crate) admission: Admission,
     pub(crate) in_flight: InFlight,
-    pub(crate) resuming: Resuming,
     metrics: Metrics,
     ledger: Ledger,
     fallback: Weak<dyn Fallback>,
@@ -68,7 +67,6 @@ impl Callers {
             registry: Arc::clone(registry),
             admission: Admission::new(settings),
             in_flight: InFlight::default(),
-            resuming: Resuming::default(),
             metrics: metrics.clone(),
             ledger: ledger.clone(),
             fallback,
@@ -109,12 +107,12 @@ pub(crate) struct Responder {
     pub(crate) began: Instant,
     record_id: Option<RecordId>,
     /// Held to the end, even after the record was detached.
-    hand: Option<InFlightGuard>,
+    hand: Option<WorkGuard>,
     sent: bool,
     admission: Option<OwnedSemaphorePermits>,
     /// How long it waits for the end of the call that it is a duplicate of, in milliseconds.
     attach_ms: u64,
-    resume: Option<ResumeGuard>,
+    resume: Option<WorkGuard>,
     answered: bool,
 }
 
@@ -153,7 +151,7 @@ impl Responder {
     }
 
     /// Keeps other tasks from taking up the same approval until this responder is dropped.
-    pub(crate) fn resumed_under(&mut self, guard: ResumeGuard) {
+    pub(crate) fn resumed_under(&mut self, guard: WorkGuard) {
         self.resume = Some(guard);
     }
 

@@ -238,7 +238,6 @@ impl Subject {
             retries: 0,
             cost: Cost::default(),
             replayed: false,
-            cached_at: None,
             error: None,
             trace_context: self.traceparent,
             edited_args,
@@ -250,6 +249,19 @@ impl Subject {
 /// A time in whole milliseconds.
 pub(crate) fn in_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// About how many bytes of memory a document takes.
+pub(crate) fn weight(value: &Value) -> usize {
+    let inside = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| name.len().saturating_add(weight(value))).sum()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    inside.saturating_add(size_of::<Value>())
 }
 
 /// Arguments as they may be shown, with sensitive fields masked.

@@ -16,7 +16,7 @@ use placet_types::{
     ids::{ApprovalId, RecordId},
 };
 
-use crate::{call::Identity, context::Context, recovery};
+use crate::{call::Identity, context::Context, in_flight::Work, recovery};
 
 /// How long the node that has a call's tokens is given to take it up before another node reports that they are missing, in milliseconds: it
 /// learns of the approval within seconds, and may have to ask a token service.
@@ -28,7 +28,8 @@ pub(crate) async fn resume(
     approval_id: &ApprovalId,
     renewed: Option<Box<Identity>>,
 ) {
-    let Some(guard) = context.callers.resuming.enter(approval_id) else {
+    let work = Work::Approved(approval_id.clone());
+    let Some(guard) = context.callers.in_flight.take_alone(work) else {
         // The task that has it may be about to give up.
         return context.routes.retry_later(approval_id);
     };

@@ -36,8 +36,6 @@ struct Kept {
     known: HashMap<Digest, (SubjectToken, usize)>,
     /// Calls that wait for their caller, and until when.
     lacking: HashMap<RecordId, Timestamp>,
-    /// Calls reported as unable to continue, and until when that is remembered.
-    told: HashMap<RecordId, Timestamp>,
 }
 
 #[derive(Debug)]
@@ -96,7 +94,6 @@ impl Tokens {
         let tenant = identity.chain.tenant().clone();
         let mut kept = self.kept.lock();
         kept.lacking.remove(&record_id);
-        kept.told.remove(&record_id);
         let waiting = Waiting { tenant, tokens, renewed: Some(Box::new(renewed)), until };
         kept.put(record_id, waiting, self.kept_max);
     }
@@ -135,19 +132,11 @@ impl Tokens {
         self.kept.lock().lacking.contains_key(&record_id)
     }
 
-    /// Whether this is the first report that a held call cannot continue.
-    pub(crate) fn is_news(&self, record_id: RecordId, until: Timestamp) -> bool {
-        let mut kept = self.kept.lock();
-        let full = kept.told.len() >= self.kept_max;
-        !full && kept.told.insert(record_id, until).is_none()
-    }
-
     /// A call has ended, or is in flight.
     pub(crate) fn forget(&self, record_id: RecordId) {
         let mut kept = self.kept.lock();
         kept.remove(&record_id);
         kept.lacking.remove(&record_id);
-        kept.told.remove(&record_id);
     }
 
     /// Drops the tokens that are revoked.
@@ -162,7 +151,6 @@ impl Tokens {
         let mut kept = self.kept.lock();
         kept.drop_where(|waiting| waiting.until <= now);
         kept.lacking.retain(|_, until| *until > now);
-        kept.told.retain(|_, until| *until > now);
     }
 }
 

@@ -5,13 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{names, offered, opened, record, records, running};
-use crate::{
-    harness::{
-        client::{Client, text},
-        setup::{Setup, plan},
-        until,
-    },
-    limits::with_class,
+use crate::harness::{
+    client::Client,
+    setup::{Setup, plan},
+    until,
 };
 
 fn find(words: &str) -> Value {
@@ -19,12 +16,10 @@ fn find(words: &str) -> Value {
 }
 
 /// A contract in which finding has an alias.
-async fn aliased(when: &str, ttl_ms: u64) -> Setup {
-    records(|tools| {
-        tools["find_records"]["alias"] = json!({ "when": when, "answer_ttl_ms": ttl_ms });
-    })
-    .await
-    .with("limits", json!({ "live_list_ms_max": 0 }))
+async fn aliased() -> Setup {
+    records(|tools| tools["find_records"]["alias"] = json!({ "when": "pinned" }))
+        .await
+        .with("limits", json!({ "live_list_ms_max": 0 }))
 }
 
 async fn aliases(agent: &Client) -> Vec<String> {
@@ -33,42 +28,9 @@ async fn aliases(agent: &Client) -> Vec<String> {
     tools.filter_map(|tool| tool["alias"].as_str().map(str::to_owned)).collect()
 }
 
-async fn found(agent: &Client, step: &str, words: &str) -> Value {
-    agent.call(&plan("mcp_records_find_records", step, find(words))).await.succeeded()
-}
-
-#[tokio::test]
-async fn tm_13_an_answer_under_an_alias_comes_from_the_cache_for_its_caller_alone() {
-    let setup = with_class(aliased("pinned", 600_000).await, &json!({}));
-    let (placet, agent) = running(&setup).await;
-    assert_eq!(aliases(&agent).await, ["mcp_records_find_records"]);
-    let first = found(&agent, "s1", "red").await;
-    assert_eq!(first.get("cached_at"), None);
-    let again = found(&agent, "s2", "red").await;
-    assert_eq!(again["output"], first["output"]);
-    assert_eq!(again["capability_id"], "records/find_records");
-    assert!(again["cached_at"].is_string() || again["cached_at"].is_number(), "{again:#}");
-    assert_eq!(record(&setup).len(), 1, "the tool was asked again");
-    assert!(again["policy_decision_id"].is_string(), "a cached answer is decided upon too");
-    // Other arguments, the tool's own name, and another caller ask the tool.
-    found(&agent, "s3", "blue").await;
-    agent.call(&plan("records__find_records", "s4", find("red"))).await.succeeded();
-    let other = setup.client(&placet, "agent", "second").await;
-    assert_eq!(found(&other, "s5", "red").await.get("cached_at"), None);
-    assert_eq!(record(&setup).len(), 4);
-    // The audit says which answer was an old one.
-    placet.stop().await;
-    let chain = setup.path("chain.jsonl");
-    setup.configured(&["audit", "export", chain.to_str().unwrap()]).await.ok();
-    let chain = fs::read_to_string(&chain).unwrap();
-    let noted = chain.lines().filter(|line| line.contains("answered from the cache, as of"));
-    let noted: Vec<&str> = noted.collect();
-    assert!(noted.len() == 1 && noted[0].contains(&text(&again, "tool_call_id")), "{noted:?}");
-}
-
 #[tokio::test]
 async fn tm_13_an_alias_is_the_tools_name_in_a_run_and_arguments_are_checked_as_ever() {
-    let setup = aliased("pinned", 0).await;
+    let setup = aliased().await;
     let (_placet, agent) = running(&setup).await;
     let run = opened(&agent, "r1", json!({ "tools": ["records__find_records"] })).await;
     assert_eq!(names(&run["tools"]), ["mcp_records_find_records"]);
@@ -91,26 +53,19 @@ async fn tm_13_an_alias_is_the_tools_name_in_a_run_and_arguments_are_checked_as_
 }
 
 #[tokio::test]
-async fn tm_13_an_alias_ends_with_drift_and_its_answers_with_a_promotion() {
-    let setup = aliased("pinned", 600_000).await;
-    let (placet, agent) = running(&setup).await;
-    found(&agent, "s1", "red").await;
-    // Something is activated: the old answer is not given again.
-    let mut contract = setup.read_contract("records");
-    contract["description"] = json!("Changed.");
-    let setup = setup.contract("records", &contract);
-    let operator = setup.token("user", "ben").await;
-    setup.asks(&placet, &operator, &["reload"]).await.ok();
-    assert_eq!(found(&agent, "s2", "red").await.get("cached_at"), None);
-    assert!(found(&agent, "s3", "red").await.get("cached_at").is_some());
-    assert_eq!(record(&setup).len(), 2);
-    // The server changes the tool: nothing comes from the cache, and the alias is gone.
+async fn tm_13_an_alias_ends_with_drift() {
+    let setup = aliased().await;
+    let (_placet, agent) = running(&setup).await;
+    assert_eq!(aliases(&agent).await, ["mcp_records_find_records"]);
+    let by_alias = |step| plan("mcp_records_find_records", step, find("red"));
+    let found = agent.call(&by_alias("s1")).await.succeeded();
+    assert_eq!(found["capability_id"], "records/find_records");
+    assert!(found["policy_decision_id"].is_string(), "it is decided upon: {found:#}");
+    // The server changes the tool.
     fs::write(setup.path("record.drifted"), "").unwrap();
-    let drifted = agent.call(&plan("mcp_records_find_records", "s4", find("red"))).await;
-    drifted.refused(409, "TOOL_CHANGED");
+    agent.call(&by_alias("s2")).await.refused(409, "TOOL_CHANGED");
     assert_eq!(aliases(&agent).await, [""; 0]);
-    let gone = agent.call(&plan("mcp_records_find_records", "s5", find("red"))).await;
-    gone.refused(404, "TOOL_NOT_FOUND");
+    agent.call(&by_alias("s3")).await.refused(404, "TOOL_NOT_FOUND");
 }
 
 #[tokio::test]

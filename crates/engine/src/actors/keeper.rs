@@ -27,9 +27,6 @@ const REARMED_EVERY_MS: u64 = 5_000;
 /// The longest interval at which the directives in force are read again, because other nodes change them too.
 const FORCE_EVERY_MS: u64 = 1_000;
 
-/// How often the configured files are compared with those that were read.
-const FILES_EVERY_MS: u64 = 5_000;
-
 /// How often it is checked whether tools must be scored under new policies, and how often they are scored again.
 const SCORES_LOOK_MS: u64 = 500;
 const SCORES_EVERY_MS: u64 = 600_000;
@@ -151,13 +148,6 @@ pub(crate) fn chores(settings: &Settings) -> Vec<Chore> {
         }),
         chore(SCORES_EVERY_MS, |context| {
             Box::pin(async move { scores::round(&context, true).await })
-        }),
-        chore(FILES_EVERY_MS, |context| {
-            Box::pin(async move {
-                if let Some(files) = &context.files {
-                    context.disk.are(files.fingerprint().await);
-                }
-            })
         }),
         chore(ledger.ask_every_ms, |context| {
             Box::pin(async move { asking::round(&context).await })

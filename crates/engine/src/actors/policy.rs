@@ -65,7 +65,7 @@ impl PolicyActor {
         let files = self.context.files.as_ref().ok_or(ReloadError::NoFiles)?;
         let loaded = files.read().await.map_err(ReloadError::Files)?;
         let active = self.with_ports(&loaded);
-        let Loaded { issuers, read, .. } = loaded;
+        let Loaded { issuers, needs_restart, .. } = loaded;
         let before = self.context.current.active();
         let changed = active.changes_since(&before, None);
         let told = active.changes_since(&before, order.reader.as_ref());
@@ -76,7 +76,7 @@ impl PolicyActor {
             let by = Activation::Start { rolls_back: order.rolls_back };
             self.activate(Next { active, issuers, by, note }).await?;
         }
-        self.context.disk.were_read(read);
+        *self.context.needs_restart.lock() = needs_restart;
         if changed.is_empty() {
             tracing::info!("reload: nothing has changed");
         } else {

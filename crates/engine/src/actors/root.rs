@@ -27,9 +27,6 @@ use crate::{
 const ROOT_RESTARTS_MAX: u32 = 10;
 
 /// Starts the tree and keeps its root up until the engine stops.
-///
-/// # Errors
-/// [`SpawnErr`] when the first start fails.
 pub(crate) async fn start(context: &Arc<Context>, tree: &Arc<Tree>) -> Result<(), SpawnErr> {
     let (_, first) = Actor::spawn(None, root(context, tree), ()).await?;
     let (context, tree) = (Arc::clone(context), Arc::clone(tree));

@@ -59,9 +59,6 @@ impl Tree {
     }
 
     /// Has the policy actor reload, and waits for the result.
-    ///
-    /// # Errors
-    /// [`ReloadError`]; [`ReloadError::Unavailable`] where it is down.
     pub(crate) async fn reload(&self, order: Order) -> Result<ReloadView, ReloadError> {
         let (reply, outcome) = oneshot::channel();
         let actor = self.policy.load_full().ok_or(ReloadError::Unavailable)?;

@@ -32,9 +32,8 @@ use tokio::time::Instant;
 const VALUES_MIN: usize = 64;
 /// The same for each secret.
 const VALUES_PER_SECRET: usize = 16;
-/// How many tokens are remembered for a place, and how many bytes of them; those that expire first are dropped first.
-const TOKENS_MAX: usize = 8_192;
-const TOKEN_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How many tokens are remembered for a place; those that expire first are dropped first.
+const TOKENS_MAX: usize = 2_048;
 /// The least time for which a token is remembered: few say how long they are valid, and none how long they are of use.
 const KEPT: Duration = Duration::from_hours(1);
 /// How many new tokens are matched separately before the matcher is rebuilt for all of them.
@@ -132,7 +131,6 @@ struct Known {
     /// Values of static secrets.
     values: Vec<SecretString>,
     tokens: HashMap<Digest, Token>,
-    token_bytes: usize,
     /// The matcher for all of them but the fresh tokens; `None` after anything else has changed.
     settled: Option<Scrub>,
     fresh: Vec<Digest>,
@@ -204,9 +202,7 @@ impl Known {
             token.until = token.until.max(until);
             return;
         }
-        let bytes = value.expose_secret().len();
-        self.make_room(bytes, now);
-        self.token_bytes = self.token_bytes.saturating_add(bytes);
+        self.make_room(now);
         self.tokens.insert(digest, Token { value: value.clone(), until });
         self.fresh.push(digest);
         self.scrub = None;
@@ -233,20 +229,16 @@ impl Known {
         scrub
     }
 
-    /// Drops what has expired and, if that is not enough, what expires first, a tenth at a time.
-    fn make_room(&mut self, bytes: usize, now: Instant) {
-        let is_full = |known: &Self| {
-            let bytes = known.token_bytes.saturating_add(bytes);
-            known.tokens.len() >= TOKENS_MAX || bytes > TOKEN_BYTES_MAX
-        };
-        if is_full(self) {
-            self.drop_expired(now);
+    /// Where it is full, drops what has expired and, if that is not enough, the tenth that expires first.
+    fn make_room(&mut self, now: Instant) {
+        if self.tokens.len() < TOKENS_MAX {
+            return;
         }
-        while is_full(self) && !self.tokens.is_empty() {
+        self.drop_expired(now);
+        if self.tokens.len() >= TOKENS_MAX {
             let mut ends: Vec<Instant> = self.tokens.values().map(|token| token.until).collect();
             ends.sort_unstable();
-            let tenth = ends.get(ends.len().div_ceil(10).saturating_sub(1)).copied();
-            self.drop_until(tenth.unwrap_or(now));
+            self.drop_until(ends.get(TOKENS_MAX / 10).copied().unwrap_or(now));
         }
     }
 
@@ -258,8 +250,6 @@ impl Known {
 
     fn drop_until(&mut self, end: Instant) {
         self.tokens.retain(|_, token| token.until > end);
-        self.token_bytes =
-            self.tokens.values().map(|token| token.value.expose_secret().len()).sum();
         self.fresh.retain(|digest| self.tokens.contains_key(digest));
         // The matchers hold the values as well.
         self.settled = None;

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -113,7 +113,7 @@ pub(crate) struct Port {
     pub(crate) contract: Arc<Contract>,
     pub(crate) connector: Arc<dyn Connector>,
     places: Arc<Semaphore>,
-    queued: AtomicUsize,
+    queue: Semaphore,
     breaker: Mutex<Breaker>,
     metrics: Metrics,
     connection: watch::Sender<Connection>,
@@ -146,9 +146,10 @@ impl Port {
         let limits = &contract.limits;
         metrics.set_breaker(contract.adapter.as_str(), false);
         let places = usize::try_from(limits.concurrency_max).unwrap_or(1).max(1);
+        let queue_max = usize::try_from(limits.queue_max).unwrap_or(0);
         Self {
             places: Arc::new(Semaphore::new(places)),
-            queued: AtomicUsize::new(0),
+            queue: Semaphore::new(queue_max),
             breaker: Mutex::new(Breaker::new(limits.breaker_failures, limits.breaker_open_ms)),
             metrics,
             connection: watch::Sender::new(Connection::Down),
@@ -206,8 +207,7 @@ impl Port {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }
-        let queue_max = usize::try_from(self.contract.limits.queue_max).unwrap_or(usize::MAX);
-        let _queued = Queued::enter(&self.queued, queue_max).ok_or_else(overloaded)?;
+        let Ok(_queued) = self.queue.try_acquire() else { return Err(overloaded()) };
         match tokio::time::timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_closed)) => Err(overloaded()),
@@ -339,23 +339,6 @@ impl Port {
     }
 }
 
-/// A place in the queue, released on drop.
-struct Queued<'a>(&'a AtomicUsize);
-
-impl<'a> Queued<'a> {
-    fn enter(queued: &'a AtomicUsize, max: usize) -> Option<Self> {
-        let before = queued.fetch_add(1, Ordering::SeqCst);
-        let place = Self(queued);
-        (before < max).then_some(place)
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// A place at an adapter with a live connection.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -394,9 +377,6 @@ impl Lease {
     }
 
     /// Prepares what a call with this credential needs: a session for its owner, where the server keeps sessions.
-    ///
-    /// # Errors
-    /// Why it is not ready by `deadline`; nothing was executed then.
     pub(crate) async fn prepare(
         &self,
         credential: Option<&Credential>,

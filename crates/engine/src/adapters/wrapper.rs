@@ -28,7 +28,10 @@ use placet_types::contract::{
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use crate::adapters::{error_injection, known_secrets::Given};
+use crate::{
+    adapters::{error_injection, known_secrets::Given},
+    result::weight,
+};
 
 /// Longer answers are searched on a thread that may block.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -178,8 +181,7 @@ async fn redacted(scrub: Arc<Scrub>, outcome: Outcome) -> Outcome {
 
 /// An answer without secrets. Searching a long one would block other tasks, so it runs on a blocking thread.
 async fn answer(scrub: Arc<Scrub>, said: Answer) -> Answer {
-    let mut left = INLINE_BYTES_MAX;
-    if scrub.is_empty() || fits(&said.output, &mut left) {
+    if scrub.is_empty() || weight(&said.output) <= INLINE_BYTES_MAX {
         return removed(&scrub, said);
     }
     let searched = tokio::task::spawn_blocking(move || removed(&scrub, said)).await;
@@ -196,25 +198,6 @@ fn removed(scrub: &Scrub, said: Answer) -> Answer {
         citation.title = citation.title.take().map(|title| cut(title, TITLE_BYTES_MAX));
     }
     said
-}
-
-/// Whether the strings of a document fit into `left` bytes.
-fn fits(value: &Value, left: &mut usize) -> bool {
-    let mut text = |text: &str| match left.checked_sub(text.len()) {
-        Some(rest) => {
-            *left = rest;
-            true
-        }
-        None => false,
-    };
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
-        Value::String(one) => text(one),
-        Value::Array(items) => items.iter().all(|item| fits(item, left)),
-        Value::Object(members) => {
-            members.keys().all(|name| text(name)) && members.values().all(|value| fits(value, left))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,75 +1,54 @@
 //! Credential faults that only an operator can fix: noted in the audit chain, where the notifier finds them.
 //!
-//! Owns how often: one note per outage, and another for each day that it lasts. Invariants: a note names a secret or a token service and
-//! says in our own words what is wrong; it contains no text from a token service or a target, and no secret.
+//! Owns how often. Invariants: a note names a secret or a token service and says in our own words what is wrong; it contains no text from a
+//! token service or a target, and no secret.
 
-use std::collections::HashMap;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use moka::sync::Cache;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::{
-    binding::CredentialUse, clock::Timestamp, contract::credential::CredentialPlan,
-    error::ErrorCode, ids::TenantId,
+    binding::CredentialUse,
+    contract::credential::CredentialPlan,
+    error::ErrorCode,
+    ids::{RecordId, TenantId},
 };
 
 use crate::call::Brokered;
 
-/// How long after a note the same fault is noted again, where the credential worked in between, in milliseconds.
-const REPEAT_REPAIRED_AFTER_MS: i64 = 3_600_000;
-/// The same where it did not.
-const REPEAT_UNREPAIRED_AFTER_MS: i64 = 86_400_000;
-/// How many faults are remembered; further ones are only in the log.
-const REMEMBERED_MAX: usize = 10_000;
+/// How long after a note the same fault is not noted again.
+const REPEAT_AFTER: Duration = Duration::from_hours(6);
+/// How many faults are remembered.
+const REMEMBERED_MAX: u64 = 100_000;
 
 /// The faults noted recently.
-#[derive(Debug, Default)]
-pub(crate) struct CredentialFaults(Mutex<HashMap<Fault, Noted>>);
+#[derive(Debug)]
+pub(crate) struct CredentialFaults(Cache<Fault, ()>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Fault {
-    tenant: TenantId,
-    source: String,
-    problem: &'static str,
+enum Fault {
+    /// A problem with a secret or a token service.
+    Source { tenant: TenantId, source: String, problem: &'static str },
+    /// An approved call that gets no credential.
+    Call(RecordId),
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Noted {
-    at: Timestamp,
-    is_repaired: bool,
+impl Default for CredentialFaults {
+    fn default() -> Self {
+        let cache = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(REPEAT_AFTER);
+        Self(cache.build())
+    }
 }
 
 impl CredentialFaults {
-    fn is_news(&self, fault: Fault, now: Timestamp) -> bool {
-        let is_old = |noted: &Noted| {
-            let after_ms = if noted.is_repaired {
-                REPEAT_REPAIRED_AFTER_MS
-            } else {
-                REPEAT_UNREPAIRED_AFTER_MS
-            };
-            now.since_ms(noted.at) >= after_ms
-        };
-        let mut noted = self.0.lock();
-        if noted.get(&fault).is_some_and(|noted| !is_old(noted)) {
-            return false;
-        }
-        if noted.len() >= REMEMBERED_MAX {
-            noted.retain(|_, noted| !is_old(noted));
-        }
-        let has_room = noted.len() < REMEMBERED_MAX;
-        if has_room {
-            noted.insert(fault, Noted { at: now, is_repaired: false });
-        }
-        has_room
+    fn is_news(&self, fault: Fault) -> bool {
+        self.0.entry(fault).or_insert(()).is_fresh()
     }
 
-    fn repaired(&self, tenant: &TenantId, source: &str) {
-        let mut noted = self.0.lock();
-        for (fault, noted) in noted.iter_mut() {
-            if fault.tenant == *tenant && fault.source == source {
-                noted.is_repaired = true;
-            }
-        }
+    /// Whether it was not noted recently that this approved call gets no credential.
+    pub(crate) fn is_news_of(&self, record_id: RecordId) -> bool {
+        self.is_news(Fault::Call(record_id))
     }
 
     /// The event for a call that had no credential, or one that its target does not accept, where somebody has to fix that; `code` is what
@@ -79,13 +58,12 @@ impl CredentialFaults {
         brokered: &Brokered,
         code: ErrorCode,
         problem: &'static str,
-        now: Timestamp,
     ) -> Option<AuditEvent> {
         let plan = &brokered.binding.credential;
         let tenant = brokered.identity.chain.tenant().clone();
         let source = plan.source.clone().unwrap_or_default();
-        let fault = Fault { tenant: tenant.clone(), source: source.clone(), problem };
-        if !self.is_news(fault, now) {
+        let fault = Fault::Source { tenant: tenant.clone(), source: source.clone(), problem };
+        if !self.is_news(fault) {
             return None;
         }
         let capability = brokered.binding.capability.clone();
@@ -97,13 +75,6 @@ impl CredentialFaults {
         event.credential = Some(Box::new(planned(plan, source)));
         event.note = Some(problem.to_owned());
         Some(event)
-    }
-
-    /// The credential of the call's plan worked.
-    pub(crate) fn went_well(&self, brokered: &Brokered) {
-        if let Some(source) = &brokered.binding.credential.source {
-            self.repaired(brokered.identity.chain.tenant(), source);
-        }
     }
 }
 
@@ -126,57 +97,21 @@ fn planned(plan: &CredentialPlan, source: String) -> CredentialUse {
 mod tests {
     use super::*;
 
-    const HOUR: i64 = 3_600_000;
-
-    fn fault(tenant: &str, source: &str, problem: &'static str) -> Fault {
-        Fault { tenant: tenant.parse().unwrap(), source: source.to_owned(), problem }
-    }
-
-    fn at(ms: i64) -> Timestamp {
-        Timestamp::from_ms(ms)
-    }
-
     #[test]
-    fn an_outage_is_one_note_and_another_for_each_day_of_it() {
+    fn another_tenant_source_or_problem_is_another_fault() {
         let faults = CredentialFaults::default();
-        let one = || fault("acme", "corp", "it is not accepted");
-        assert!(faults.is_news(one(), at(0)));
-        for ms in [1, HOUR, 23 * HOUR] {
-            assert!(!faults.is_news(one(), at(ms)), "{ms}");
+        let is_news = |tenant: &str, source: &str, problem: &'static str| {
+            let tenant = tenant.parse().unwrap();
+            faults.is_news(Fault::Source { tenant, source: source.to_owned(), problem })
+        };
+        for (tenant, source, problem) in [
+            ("acme", "corp", "a"),
+            ("globex", "corp", "a"),
+            ("acme", "vault", "a"),
+            ("acme", "corp", "b"),
+        ] {
+            assert!(is_news(tenant, source, problem));
+            assert!(!is_news(tenant, source, problem), "it was noted just now");
         }
-        assert!(faults.is_news(one(), at(24 * HOUR)));
-        assert!(!faults.is_news(one(), at(25 * HOUR)));
-    }
-
-    #[test]
-    fn another_tenant_source_or_problem_is_another_outage() {
-        let faults = CredentialFaults::default();
-        assert!(faults.is_news(fault("acme", "corp", "a"), at(0)));
-        assert!(faults.is_news(fault("globex", "corp", "a"), at(0)));
-        assert!(faults.is_news(fault("acme", "vault", "a"), at(0)));
-        assert!(faults.is_news(fault("acme", "corp", "b"), at(0)));
-    }
-
-    #[test]
-    fn what_was_repaired_and_breaks_again_is_news_but_not_within_the_hour() {
-        let faults = CredentialFaults::default();
-        let one = || fault("acme", "corp", "a");
-        assert!(faults.is_news(one(), at(0)));
-        faults.repaired(&"acme".parse().unwrap(), "corp");
-        assert!(!faults.is_news(one(), at(HOUR - 1)), "it goes to and fro");
-        assert!(faults.is_news(one(), at(HOUR)));
-        faults.repaired(&"acme".parse().unwrap(), "other");
-        faults.repaired(&"globex".parse().unwrap(), "corp");
-        assert!(!faults.is_news(one(), at(3 * HOUR)), "others were repaired");
-    }
-
-    #[test]
-    fn more_than_can_be_remembered_are_not_noted_and_old_ones_make_room() {
-        let faults = CredentialFaults::default();
-        for number in 0..REMEMBERED_MAX {
-            assert!(faults.is_news(fault("acme", &number.to_string(), "a"), at(0)));
-        }
-        assert!(!faults.is_news(fault("acme", "one more", "a"), at(HOUR)));
-        assert!(faults.is_news(fault("acme", "one more", "a"), at(24 * HOUR)));
     }
 }

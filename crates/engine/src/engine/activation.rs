@@ -12,7 +12,7 @@ use crate::{
     reload::{Order, ReloadError},
     views::{
         Readiness,
-        status::{DiskState, ReloadRequest, ReloadView, StatusView},
+        status::{ReloadRequest, ReloadView, StatusView},
     },
 };
 
@@ -95,15 +95,6 @@ impl Engine {
             );
         }
         let active = policies::status(&self.context, None);
-        if active.disk == DiskState::Differs {
-            notes.push(
-                "the files on disk differ from what is active: `placet reload` applies them"
-                    .to_owned(),
-            );
-        }
-        if active.disk == DiskState::Unreadable {
-            notes.push("the configured files cannot be read: `placet doctor` says why".to_owned());
-        }
         let ready = obstacles.is_empty() && !self.context.node.is_ending();
         notes.extend(obstacles);
         Readiness { ready, notes, active }

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use placet_approvals::{
@@ -14,7 +15,7 @@ use placet_policy::{catalog::Catalog, policies::Policies};
 
 use super::EngineParts;
 use crate::{
-    active::{Active, Current, Disk},
+    active::{Active, Current},
     adapters::{
         assembly::{self, Makers},
         known_secrets::KnownSecrets,
@@ -61,11 +62,6 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
         policies: Arc::clone(&policies),
         ports: Arc::new(assembly::ports(&contracts, makers, |_| None)),
     };
-    let disk = Disk::default();
-    let files = parts.files.map(|(files, read)| {
-        disk.were_read(read);
-        files
-    });
     let node = Arc::new(Node::default());
     let approvals = ApprovalParts {
         settings: approval_settings(&settings),
@@ -106,8 +102,8 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
             outcomes: Arc::new(outcomes),
             credentials,
             connectors,
-            files,
-            disk,
+            files: parts.files,
+            needs_restart: Mutex::default(),
             routes: Routes::new(settings.stage_workers, registry),
             revoking: watch::Sender::new(()),
             attempts: Attempts::default(),

@@ -38,7 +38,6 @@ use crate::{
             Batch, BatchCall, BatchDebug, BatchHistory, BatchView, CallResult, Reference,
         },
         kept::Open,
-        names::function_name,
         offer::Tools,
     },
     stages::build::derived_key,
@@ -310,10 +309,7 @@ impl Engine {
     ) -> Result<crate::ticket::Ticket, Refusal> {
         let asked = &sending.asked;
         let (request_id, step_id) = sending.ids()?.unzip();
-        // Only who calls a tool by its alias may get an answer that was kept.
         let own = place.capability.as_ref().map(CapabilityId::tool_name);
-        let own =
-            own.filter(|own| [own, &function_name(own)].iter().any(|own| *own == call.name()));
         let submission = Submission {
             tool: own.unwrap_or_else(|| place.tool.clone()),
             args: place.args.clone(),

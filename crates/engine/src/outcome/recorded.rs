@@ -257,10 +257,7 @@ pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
 }
 
 /// The current subject of a recorded call: the approval and the decision it was sent under, and the arguments that approvers edited.
-///
-/// # Errors
-/// A transient failure to read the ledger: a result recorded without the subject would stay so for ever. What is damaged or gone is left
-/// out.
+/// What is damaged or gone is left out, but not what cannot be read at present: a result recorded without it would stay so for ever.
 pub(crate) async fn subject_of(
     outcomes: &Outcomes,
     record: &EffectRecord,
@@ -279,9 +276,6 @@ pub(crate) async fn subject_of(
 }
 
 /// Adds to a result what could not be read when it was made.
-///
-/// # Errors
-/// As [`subject_of`].
 pub(crate) async fn complete(
     outcomes: &Outcomes,
     record: &EffectRecord,

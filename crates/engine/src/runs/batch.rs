@@ -82,9 +82,6 @@ pub(crate) enum Step {
 
 /// What is done with each call of a batch, in order. `usable` are the tools of the caller: a call of any other tool is left to the engine,
 /// which refuses and audits it like every such call.
-///
-/// # Errors
-/// [`ErrorCode::ValidationError`] for an invalid batch.
 pub(crate) fn plan(
     calls: &[BatchCall],
     usable: &Tools,
@@ -116,9 +113,6 @@ pub(crate) fn plan(
 }
 
 /// Checks that these may be the calls of a batch.
-///
-/// # Errors
-/// [`ErrorCode::ValidationError`] where there are none, too many, or one is malformed.
 pub(crate) fn check(calls: &[BatchCall]) -> Result<(), Refusal> {
     let invalid = |pointer: String, problem: &str| {
         Err(Refusal::new(ErrorCode::ValidationError, problem).with_problem(pointer, problem))
@@ -187,9 +181,6 @@ fn not_offered(
 }
 
 /// The arguments of a call.
-///
-/// # Errors
-/// What is wrong with them.
 pub(crate) fn arguments(call: &BatchCall) -> Result<Map<String, Value>, String> {
     let Some(function) = &call.function else { return Ok(call.args.clone().unwrap_or_default()) };
     let text = if function.arguments.trim().is_empty() { "{}" } else { &function.arguments };

@@ -67,9 +67,6 @@ pub(crate) fn forced_as(run: &Run, offered: &Tools, format: ToolsFormat) -> Vec<
 }
 
 /// What the model of a run is offered at its next turn.
-///
-/// # Errors
-/// A refusal where two tools have one name in this form.
 pub(crate) fn of_run(run: &Run, usable: &Tools, format: ToolsFormat) -> Result<RunTools, Refusal> {
     let offered = run.offered(usable);
     if format == ToolsFormat::Openai {

@@ -78,9 +78,6 @@ pub(crate) struct Runs(Mutex<HashMap<Key, Kept>>);
 
 impl Runs {
     /// Adds a run that its caller opened.
-    ///
-    /// # Errors
-    /// [`ErrorCode::RunTaken`] where one with this id is open; [`ErrorCode::Overloaded`] where there are too many.
     pub(crate) fn open(&self, owner: Owner, run: Run) -> Result<(), Refusal> {
         let key = (owner, run.request.run_id.clone());
         let now = Instant::now();
@@ -113,17 +110,11 @@ impl Runs {
     }
 
     /// Checks that no run with this id is open.
-    ///
-    /// # Errors
-    /// [`ErrorCode::RunTaken`] where it is.
     pub(crate) fn must_be_free(&self, owner: &Owner, run_id: &RunId) -> Result<(), Refusal> {
         self.find(owner, run_id).map_or(Ok(()), |_open| Err(taken()))
     }
 
     /// An open run of the caller.
-    ///
-    /// # Errors
-    /// [`ErrorCode::RunNotFound`] for all others.
     pub(crate) fn of(&self, owner: &Owner, run_id: &RunId) -> Result<Arc<Open>, Refusal> {
         self.find(owner, run_id).ok_or_else(|| {
             Refusal::new(ErrorCode::RunNotFound, "there is no such run or session open here")

@@ -18,9 +18,6 @@ pub(crate) fn function_name(name: &str) -> String {
 }
 
 /// The tools by their names for function calling.
-///
-/// # Errors
-/// [`ErrorCode::ValidationError`] where two have the same.
 pub(crate) fn functions(tools: &Tools) -> Result<BTreeMap<String, &CapabilityId>, Refusal> {
     let mut named: BTreeMap<String, &CapabilityId> = BTreeMap::new();
     for (id, tool) in tools {

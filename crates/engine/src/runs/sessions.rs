@@ -142,9 +142,6 @@ impl Kept {
 
 impl Session {
     /// A session without calls.
-    ///
-    /// # Errors
-    /// [`ErrorCode::ValidationError`] for namespaces that cannot be written before `::`, or stand for an adapter without any of these tools.
     pub(crate) fn new(
         namespaces: BTreeMap<String, AdapterName>,
         tools: &Tools,
@@ -186,9 +183,6 @@ impl Session {
     }
 
     /// The kept result of a call that is sent again, if it has ended.
-    ///
-    /// # Errors
-    /// [`ErrorCode::IdempotencyConflict`] for a different call in its place.
     pub(crate) fn ended(
         &self,
         key: Option<&String>,
@@ -240,9 +234,6 @@ impl Session {
 }
 
 /// The session of a run.
-///
-/// # Errors
-/// [`ErrorCode::RunNotFound`] where the run is not a session.
 pub(crate) fn session_of(session: Option<&mut Session>) -> Result<&mut Session, Refusal> {
     session.ok_or_else(|| {
         let message = "there is no such session open here; close a run of this id that is open, if there is one, before you open it";
@@ -266,9 +257,6 @@ fn told_of(result: &CallResult) -> Value {
 }
 
 /// The id of a session as the conversation id of its calls.
-///
-/// # Errors
-/// [`ErrorCode::ValidationError`] where it is not valid as one.
 pub(crate) fn conversation(id: &RunId) -> Result<SessionId, Refusal> {
     SessionId::new(id.as_str())
         .map_err(|error| Refusal::new(ErrorCode::ValidationError, error.to_string()))

@@ -45,10 +45,6 @@ pub(crate) struct Run {
 
 impl Run {
     /// A run in its first iteration.
-    ///
-    /// # Errors
-    /// [`ErrorCode::ToolNotFound`] where it names a tool that its caller may not use; [`ErrorCode::ValidationError`] where a number or a
-    /// list is too large.
     pub(crate) fn opened(request: OpenRun, usable: &Tools) -> Result<Self, Refusal> {
         let OpenRun { run, tools, forced_tools, tool_choice, calls_per_batch_max } = request;
         if !(1..=CALLS_PER_BATCH_MAX).contains(&calls_per_batch_max) {
@@ -94,10 +90,6 @@ impl Run {
     }
 
     /// Forces and excludes tools, and returns for each excluded tool whether the run had it.
-    ///
-    /// # Errors
-    /// [`ErrorCode::ToolNotFound`] where a forced tool is not the caller's; [`ErrorCode::ValidationError`] for a list that is too long, or
-    /// a tool in both lists.
     pub(crate) fn change(
         &mut self,
         change: &ToolsChange,

@@ -74,9 +74,6 @@ pub(crate) fn digest_of(batch: &Batch) -> Digest {
 
 impl Run {
     /// Begins a batch: like the one that it repeats, or for the next turn.
-    ///
-    /// # Errors
-    /// [`ErrorCode::IdempotencyConflict`] for other calls under a used id.
     pub(crate) fn begin(&self, batch: &Batch, usable: &Tools) -> Result<Begun, Refusal> {
         let next = || {
             let offered = self.offered(usable);

@@ -42,7 +42,7 @@ pub(crate) fn build(
     check_labels(&submission)?;
     check_run(&submission.run)?;
     check_callback(&context.settings, &caller, &submission)?;
-    let Resolved { target, by_alias } = resolve(context, &active, &caller, &submission.tool)?;
+    let target = resolve(context, &active, &caller, &submission.tool)?;
     let is_in_batch = batch.is_some();
     check_exposing(&target, is_in_batch)?;
     let in_batch = batch.map(|batch| *batch).unwrap_or_default();
@@ -67,7 +67,6 @@ pub(crate) fn build(
         callback: submission.callback,
         caller: Caller::Verified(caller),
         resumed: None,
-        by_alias,
         retries: 0,
         is_simulated: in_batch.is_simulated,
         adapter_time: Duration::ZERO,
@@ -116,17 +115,12 @@ fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
 }
 
 /// What a name means for a caller.
-struct Resolved {
-    target: Target,
-    by_alias: bool,
-}
-
 fn resolve(
     context: &Context,
     active: &Active,
     caller: &VerifiedCaller,
     tool: &str,
-) -> Result<Resolved, Refusal> {
+) -> Result<Target, Refusal> {
     let unknown = || Refusal::new(ErrorCode::ToolNotFound, "there is no such tool");
     let aliased = active.catalog.aliased(tool).cloned();
     let by_alias = aliased.is_some();
@@ -140,7 +134,7 @@ fn resolve(
         return Err(unknown().with_detail(detail));
     }
     if context.current.surface(active, caller).contains(&id) {
-        Ok(Resolved { target, by_alias })
+        Ok(target)
     } else {
         Err(unknown().with_detail(format_args!("`{id}` is outside the caller's surface")))
     }

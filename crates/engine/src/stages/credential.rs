@@ -72,9 +72,6 @@ pub(crate) fn tokens_of(caller: &VerifiedCaller) -> Option<CallTokens> {
 }
 
 /// The plan for a call of this caller.
-///
-/// # Errors
-/// Why no credential could be minted for it, whatever policy and approvers say.
 pub(crate) fn plan_for(
     credentials: &Credentials,
     target: &Target,
@@ -426,8 +423,7 @@ pub(crate) async fn note_fault(
     code: ErrorCode,
     problem: &'static str,
 ) {
-    let now = context.ledger.store().now();
-    if let Some(event) = context.credentials.faults.event(brokered, code, problem, now) {
+    if let Some(event) = context.credentials.faults.event(brokered, code, problem) {
         context.note(event).await;
     }
 }

@@ -20,7 +20,7 @@ use placet_ledger::{
 };
 use placet_policy::permit::Permit;
 use placet_types::{
-    envelope::result::{ResultStatus, ToolResultEnvelope},
+    envelope::result::ResultStatus,
     error::ErrorCode,
     ids::{ApprovalId, ToolCallId},
     taint::Taint,
@@ -89,10 +89,6 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     // Makes every use of a break-glass record traceable by its id.
     intent.audit.directives.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
-    if let Some(remembered) = &ready.remembered {
-        intent.reserve.cents = 0;
-        intent.audit.note = Some(format!("answered from the cache, as of {}", remembered.at));
-    }
     let granted = permit.grant().is_some();
     let approval_id = permit.approval_id().cloned();
     let armed = match &record {
@@ -242,15 +238,11 @@ async fn dispatched(
     let deadline =
         retry::within_window(&context.ledger, &executing.brokered, record, ready.deadline);
     let ready = Ready { deadline, ..ready };
-    let cached_at = ready.remembered.as_ref().map(|remembered| remembered.at);
     let Called { outcome, late, proof } =
         sending::call(context, &executing.brokered, dispatch, ready).await;
     let took = started.elapsed();
-    let mut has_another = false;
-    if cached_at.is_none() {
-        has_another = note_credential(context, &executing.brokered, &outcome, &proof).await;
-        note_answer(context, &responder, &executing.brokered, &outcome, took).await;
-    }
+    let has_another = note_credential(context, &executing.brokered, &outcome, &proof).await;
+    note_answer(context, &responder, &executing.brokered, &outcome, took).await;
     let Executing { mut brokered, subject } = executing;
     brokered.built.adapter_time = brokered.built.adapter_time.saturating_add(took);
     let record = settlement.record().cloned();
@@ -279,7 +271,7 @@ async fn dispatched(
     let (outcome, mut result) =
         settle::conclude(&context.ledger, capability, kind, subject, outcome, over_ms);
     result.latency.adapter_ms = in_ms(brokered.built.adapter_time);
-    (result.retries, result.cached_at) = (brokered.built.retries, cached_at);
+    result.retries = brokered.built.retries;
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
         let limit_ms = context.settings.ledger.late_answers_ms;
@@ -291,7 +283,6 @@ async fn dispatched(
             Box::pin(retry::repeat(context, Call { responder, stage: brokered })).await;
         }
         Ok(result) => {
-            remember(context, &brokered, &result);
             if let Some(approval) = approval_of(&brokered) {
                 context.approvals.call_ended(approval, result.status == ResultStatus::Unknown);
             }
@@ -318,17 +309,6 @@ fn listened_to(
         capability: Arc::clone(&brokered.built.target.capability),
         kind: brokered.binding.credential.kind,
     })
-}
-
-/// Caches the result of a read by an alias, once it is recorded, like everything that a caller is told (I6).
-fn remember(context: &Context, brokered: &Brokered, result: &ToolResultEnvelope) {
-    let built = &brokered.built;
-    let is_fresh = built.by_alias && result.cached_at.is_none();
-    let Some(alias) = built.target.capability.alias.as_ref().filter(|_| is_fresh) else {
-        return;
-    };
-    let now = context.ledger.store().now();
-    context.aliases.remember(&built.active, alias, brokered.request_digest, result, now);
 }
 
 /// A call whose outcome is not settled because it is sent again.
@@ -377,11 +357,6 @@ async fn note_credential(
     outcome: &AdapterOutcome,
     proof: &Proof,
 ) -> bool {
-    if let AdapterOutcome::Done(_) = outcome
-        && proof.used.as_ref().is_some_and(|used| !used.reused)
-    {
-        context.credentials.faults.went_well(brokered);
-    }
     let Some(error) = outcome.not_executed() else { return false };
     if matches!(error, AdapterError::CredentialRefused(_))
         && credential::refused(&context.credentials, brokered, proof).await

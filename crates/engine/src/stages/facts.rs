@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use placet_approvals::{refusals, rules::Open};
+use placet_approvals::refusals;
 use placet_ledger::{
     approval::{ApprovalRecord, Ballot, Tally},
     directive::{Directive, DirectiveState},
@@ -24,7 +24,7 @@ use placet_types::{
     clock::Timestamp,
     directive::{DirectiveBasis, DirectiveBody},
     error::{ErrorCode, Refusal},
-    ids::{AdapterName, DirectiveId, RecordId, TenantId},
+    ids::{DirectiveId, RecordId},
     mode::EngineMode,
     principal::PrincipalChain,
 };
@@ -95,22 +95,12 @@ pub(crate) async fn decide_call(
     Ok(decided)
 }
 
-/// The engine mode for calls of an adapter: the engine's own, or lockdown while one is in force for them.
-fn mode_for(
-    context: &Context,
-    open: &Open,
-    tenant: &TenantId,
-    adapter: &AdapterName,
-) -> EngineMode {
-    let is_locked_down = open.is_locked_down(tenant, adapter, context.ledger.store().now());
-    if is_locked_down { EngineMode::Lockdown } else { context.current.engine_mode() }
-}
-
 /// Whether a lockdown is in force for a call.
 pub(crate) fn is_locked_down(context: &Context, brokered: &Brokered) -> bool {
     let tenant = brokered.identity.chain.tenant();
     let adapter = brokered.binding.capability.adapter();
-    mode_for(context, &context.approvals.rules.open(), tenant, adapter) == EngineMode::Lockdown
+    let now = context.ledger.store().now();
+    context.approvals.rules.open().is_locked_down(tenant, adapter, now)
 }
 
 /// Has the active policies decide.
@@ -138,6 +128,8 @@ pub(crate) fn decide(
         actor: entry.by.clone(),
         until: entry.expires_at,
     });
+    let is_locked_down = open.is_locked_down(tenant, adapter, now);
+    let engine_mode = if is_locked_down { EngineMode::Lockdown } else { EngineMode::Enforce };
     let facts = Facts {
         chain,
         user_groups: &stage.identity.user_groups,
@@ -147,7 +139,7 @@ pub(crate) fn decide(
         binding: &stage.binding,
         mode_requested: stage.built.mode_requested,
         safety_mode: circumstances.run.safety_mode,
-        engine_mode: mode_for(context, &open, tenant, adapter),
+        engine_mode,
         budget: budget_for(stage, circumstances.run),
         taint: &circumstances.run.taint,
         history: &stage.run.history,

@@ -388,10 +388,8 @@ async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) 
     refuse::brokered(context, call, Refused::of(refusal, None)).await;
 }
 
-/// Moves a call to what is active now, if its tool and its caller are described in the same way there.
-///
-/// # Errors
-/// [`ErrorCode::Overloaded`] if they are not: what was checked and bound under one value is not decided under another.
+/// Moves a call to what is active now, if its tool and its caller are described in the same way there. If not, it is refused: what was
+/// checked and bound under one value is not decided under another.
 pub(crate) fn renew(current: &Current, stage: &mut Brokered) -> Result<(), Refusal> {
     let now = current.active();
     let before = &stage.built.active;

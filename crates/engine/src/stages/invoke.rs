@@ -80,11 +80,7 @@ async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<
     let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
     lease.check_pin(&target.capability, fresh_ms, deadline).await?;
     let (proof, seat) = approach(context, gated, &lease, deadline).await?;
-    let built = &gated.brokered.built;
-    let remembered = (built.by_alias && gated.record.is_none())
-        .then(|| context.aliases.remembered(&built.active, gated.brokered.request_digest))
-        .flatten();
-    Ok(Ready { lease, proof, seat, deadline, remembered })
+    Ok(Ready { lease, proof, seat, deadline })
 }
 
 /// Mints the credential of a call and prepares its session.

@@ -21,9 +21,6 @@ use crate::{
 };
 
 /// Refuses a call without a user to a tool that acts with a user's authority.
-///
-/// # Errors
-/// [`ErrorCode::CredentialRefused`].
 pub(crate) fn check_user(built: &Built, has_user: bool) -> Result<(), Refusal> {
     if has_user || !built.target.capability.is_delegated() {
         return Ok(());
@@ -35,10 +32,6 @@ pub(crate) fn check_user(built: &Built, has_user: bool) -> Result<(), Refusal> {
 }
 
 /// Resolves the references of the call.
-///
-/// # Errors
-/// [`ErrorCode::ValidationError`] naming each unresolved reference, or when the tool needs evidence and there is none; a transient refusal
-/// when the ledger cannot be read.
 pub(crate) async fn resolve(outcomes: &Outcomes, stage: &mut Brokered) -> Result<(), Refusal> {
     if let Some(resumed) = &stage.built.resumed {
         stage.evidence.clone_from(&resumed.parked.evidence);

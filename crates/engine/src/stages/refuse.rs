@@ -24,6 +24,7 @@ use crate::{
     answer::Answer,
     call::{Brokered, Call},
     context::Context,
+    credentials::CredentialFaults,
     lifecycle::{
         codes::{self, Cause, Prospect},
         transitions::{self, AfterRefusal, Recourse, State, step},
@@ -33,7 +34,7 @@ use crate::{
     responder::Responder,
     resume,
     stages::deferral,
-    tokens::{Tokens, Tried},
+    tokens::Tried,
 };
 
 /// Ends a call that has no record: records the event and tells the caller.
@@ -117,7 +118,7 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
     let Refused { refusal, decision, cause } = refused;
     let prospect = codes::prospect(refusal.code, cause);
     let security = codes::is_security_event(refusal.code)
-        || is_alarming(&context.tokens, &stage, &refusal, cause);
+        || is_alarming(&context.credentials.faults, &stage, &refusal, cause);
     let kind = if security { AuditKind::Security } else { AuditKind::Refused };
     let mut event = event_of(kind, &responder, &stage);
     event.code = Some(refusal.code);
@@ -220,12 +221,16 @@ fn state_of(outcomes: &Outcomes, responder: &Responder, record: Option<&EffectRe
     }
 }
 
-/// Whether to raise an alarm because an approved call gets no credential: each time if that ends it, once if it is tried again.
-fn is_alarming(tokens: &Tokens, stage: &Brokered, refusal: &Refusal, cause: Cause) -> bool {
+/// Whether to raise an alarm because an approved call gets no credential: each time if that ends it, rarely if it is tried again.
+fn is_alarming(
+    faults: &CredentialFaults,
+    stage: &Brokered,
+    refusal: &Refusal,
+    cause: Cause,
+) -> bool {
     let Some(resumed) = &stage.built.resumed else { return false };
     let Cause::Credential(remedy @ (Remedy::Operator | Remedy::None)) = cause else { return false };
-    let until = resumed.approval.as_ref().map_or(resumed.record.updated_at, |one| one.expires_at);
-    if remedy == Remedy::Operator && !tokens.is_news(resumed.record.record_id, until) {
+    if remedy == Remedy::Operator && !faults.is_news_of(resumed.record.record_id) {
         return false;
     }
     let detail = refusal.detail.as_deref().unwrap_or_default();

@@ -103,9 +103,6 @@ pub(crate) async fn repeat(context: &Context, call: Call<Brokered>) {
 
 /// A client retries what failed, or what operators re-armed: if an approver edited the arguments, the approved ones are sent, whatever the
 /// client sends, which then only identifies the record (decisions 12 and 21).
-///
-/// # Errors
-/// A refusal if the contract no longer accepts the arguments.
 pub(crate) fn as_approved(stage: &mut Brokered, parked: &ParkedCall) -> Result<(), Refusal> {
     let Some(edit) = &parked.edited else { return Ok(()) };
     let args = stage.built.target.validate(&parked.envelope.args)?;

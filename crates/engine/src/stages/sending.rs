@@ -19,8 +19,8 @@ use placet_telemetry::trace::AdapterFields;
 use placet_types::contract::{Contract, file::TransportFile};
 
 use crate::{
-    adapters::ports::Lease, aliases::Remembered, call::Brokered, context::Context,
-    registry::Registry, stages::credential::Proof,
+    adapters::ports::Lease, call::Brokered, context::Context, registry::Registry,
+    stages::credential::Proof,
 };
 
 /// How long after its deadline an adapter may still report that it timed out, in milliseconds.
@@ -35,8 +35,6 @@ pub(crate) struct Ready {
     pub(crate) proof: Proof,
     pub(crate) seat: SessionLease,
     pub(crate) deadline: Instant,
-    /// The cached answer to return instead of sending.
-    pub(crate) remembered: Option<Arc<Remembered>>,
 }
 
 /// The result of calling the adapter.
@@ -57,12 +55,7 @@ pub(crate) async fn call(
     dispatch: Dispatch,
     ready: Ready,
 ) -> Called {
-    let Ready { lease, mut proof, seat, deadline, remembered } = ready;
-    if let Some(remembered) = remembered {
-        drop(dispatch);
-        let outcome = AdapterOutcome::Done(remembered.answer.clone());
-        return Called { outcome, late: None, proof };
-    }
+    let Ready { lease, mut proof, seat, deadline } = ready;
     let _inflight = context.metrics.enter_adapter(brokered.binding.capability.adapter().as_str());
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());

@@ -1,37 +1,10 @@
-//! What decides on a node, and how the files on disk differ from it.
+//! What decides on a node.
 //!
 //! Owns the form; it holds digests and names of configuration keys, nothing of what is in the files.
 
 use placet_types::{clock::Timestamp, digest::Digest, mode::EngineMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// How the files on disk compare with what is active.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DiskState {
-    /// The files are the ones that are active.
-    Same,
-    /// The files have changed. A reload would read them.
-    Differs,
-    /// The files cannot be read.
-    Unreadable,
-    /// The files have not been compared.
-    #[default]
-    Unknown,
-}
-
-impl DiskState {
-    /// It, for people to read.
-    pub const fn in_words(self) -> &'static str {
-        match self {
-            Self::Same => "the same",
-            Self::Differs => "different from what is active",
-            Self::Unreadable => "cannot be read",
-            Self::Unknown => "not compared",
-        }
-    }
-}
 
 /// What is active on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,8 +17,6 @@ pub struct StatusView {
     pub epoch: u64,
     /// When they became active on this node.
     pub since: Timestamp,
-    /// How the files on disk compare with what is active. Checked every few seconds.
-    pub disk: DiskState,
     /// The configuration keys that have changed, as of the last reload, and take effect only after a restart.
     pub needs_restart: Vec<String>,
     /// `lockdown` while a lockdown is in force that covers every adapter: of the caller's tenant, and in `/readyz` of any.

@@ -126,7 +126,11 @@ impl World {
             .await
     }
 
-    async fn end(&self, person: &str, entry: &DirectiveView) -> Result<DirectiveView, Refusal> {
+    pub(crate) async fn end(
+        &self,
+        person: &str,
+        entry: &DirectiveView,
+    ) -> Result<DirectiveView, Refusal> {
         self.act(person, &entry.directive_id, DirectiveAct::End { reason: "over".to_owned() }).await
     }
 

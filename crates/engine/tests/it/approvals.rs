@@ -216,14 +216,14 @@ async fn a_policy_that_forbids_meanwhile_wins_over_the_approval() {
 async fn a_lockdown_keeps_an_approved_call_waiting_and_it_runs_afterwards() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    let lockdown = world.lock_down().await;
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert!(matches!(
         world.engine.call(&world.agent().await, &asked.call_id).await.unwrap(),
         Answer::Held(_)
     ));
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Enforce);
+    world.lift(&lockdown).await;
     finished(world.end_of(&asked).await);
     assert_eq!(world.witness.effects("erase").len(), 1);
 }

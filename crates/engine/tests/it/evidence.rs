@@ -19,7 +19,6 @@ use placet_policy::bundle::PolicyFile;
 use placet_types::{
     approval::VoteChoice,
     error::{ErrorCode, Execution},
-    mode::EngineMode,
 };
 
 use crate::fake::{Behaviour, Probing};
@@ -260,13 +259,13 @@ async fn a_re_armed_call_that_cannot_be_sent_waits_and_is_never_called_unexecute
     world.witness.behave("note", Behaviour::Unknown);
     refused(world.call(plan("note", "s1", "a")).await);
     world.witness.behave_well();
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    let lockdown = world.lock_down().await;
     world.rearm("ben").await.unwrap();
     world.rearm("dora").await.unwrap();
     let refusal = refused(world.call(plan("note", "s1", "a")).await);
     assert_eq!(refusal.execution, Execution::Unknown, "{refusal:?}");
     assert_eq!(world.record().await.state.name(), "rearmed");
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Enforce);
+    world.lift(&lockdown).await;
     let retries =
         futures::future::join_all((0..8).map(|_| world.call(plan("note", "s1", "a")))).await;
     for retry in retries {
@@ -281,13 +280,14 @@ async fn a_re_armed_call_is_sent_by_the_next_process_when_this_one_ends() {
     let world = World::new().await;
     world.witness.behave("note", Behaviour::Unknown);
     refused(world.call(plan("note", "s1", "a")).await);
-    world.witness.behave_well();
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    // This process comes no further than to a session for it.
+    world.witness.begin_slowly(Duration::from_secs(3_600));
     world.rearm("ben").await.unwrap();
     world.rearm("dora").await.unwrap();
-    let next = World::over(Arc::clone(&world.store), Arc::clone(&world.witness)).await;
+    let next = World::over(Arc::clone(&world.store), Arc::default()).await;
     next.reaches("succeeded").await;
-    assert_eq!(next.witness.effects("note").len(), 2);
+    assert_eq!(world.witness.effects("note").len(), 1);
+    assert_eq!(next.witness.effects("note").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -446,7 +446,7 @@ async fn every_rearmed_call_is_tried_however_many_cannot_be_sent() {
     for step in 0..CALLS {
         refused(world.call(plan("note", &format!("s{step}"), "a")).await);
     }
-    world.engine.set_engine_mode(EngineMode::Lockdown);
+    world.lock_down().await;
     let query = EffectQuery { limit: 1_000, ..EffectQuery::default() };
     let records = world.store.effects(&query).await.unwrap();
     assert_eq!(records.len(), CALLS);

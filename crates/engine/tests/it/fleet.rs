@@ -107,13 +107,14 @@ async fn a_vote_on_any_node_executes_the_call_once_and_every_waiter_learns_of_it
 async fn an_agreement_is_carried_out_though_the_node_that_heard_it_dies() {
     let one = World::new().await;
     let asked = held(one.call(plan("erase", "s1", "a")).await);
-    let two = one.node().await;
-    // The node that hears of the vote can do nothing about it.
-    one.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    let two = World::with(Make { witness: Arc::default(), ..one.beside() }).await;
+    // The node that hears of the vote comes no further than to a session for it.
+    one.witness.begin_slowly(Duration::from_secs(3_600));
     one.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     one.store.fall_silent();
     finished(two.end_of(&asked).await);
-    assert_eq!(one.witness.effects("erase").len(), 1);
+    assert_eq!(one.witness.effects("erase").len(), 0);
+    assert_eq!(two.witness.effects("erase").len(), 1);
 }
 
 #[tokio::test]
@@ -429,12 +430,12 @@ async fn a_failed_try_on_one_node_is_repeated_once_by_anyone_who_comes_first() {
 
 #[tokio::test]
 async fn a_duplicate_waits_for_a_call_that_this_node_could_not_send_and_another_one_did() {
-    let one = World::new().await;
-    let two = one.node().await;
+    let one = World::touchy(1).await;
+    let two = World::with(Make { breaker_failures: 1, ..one.beside() }).await;
     one.witness.behave("note", Behaviour::Unknown);
+    // From here on this node leaves the adapter alone for seconds.
     refused(one.call(plan("note", "s1", "a")).await);
     one.witness.behave("note", Behaviour::Slow(A_WHILE));
-    one.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
     one.rearm("ben").await.unwrap();
     one.rearm("dora").await.unwrap();
     one.reaches("dispatched").await;

@@ -17,7 +17,6 @@ use placet_ledger::{
 use placet_types::{
     approval::VoteChoice,
     error::{ErrorCode, Execution},
-    mode::EngineMode,
 };
 
 use crate::fake::{Behaviour, Probing};
@@ -92,7 +91,7 @@ async fn a_lockdown_between_decision_and_dispatch_stops_the_call() {
     world.witness.list_slowly(A_WHILE);
     let call = world.send(plan("note", "s1", "a")).await;
     pause().await;
-    world.engine.set_engine_mode(EngineMode::Lockdown);
+    world.lock_down().await;
     assert_eq!(refused(end(call).await).code, ErrorCode::PolicyDenied);
     assert!(world.witness.effects("note").is_empty());
 }

@@ -15,8 +15,6 @@ use placet_ledger::{
     testing::Fault,
 };
 
-use placet_types::mode::EngineMode;
-
 use crate::fake::{Behaviour, Probing, Witness};
 use crate::world::{Make, World, finished, plan};
 
@@ -91,12 +89,12 @@ async fn a_lockdown_does_not_make_a_keyed_call_unknown() {
     let witness = Arc::new(Witness::default());
     witness.refuses_connections.store(true, Ordering::SeqCst);
     let next = next(&world, &witness).await;
-    next.engine.set_engine_mode(EngineMode::Lockdown);
+    let lockdown = next.lock_down().await;
     witness.refuses_connections.store(false, Ordering::SeqCst);
     tokio::time::sleep(A_WHILE).await;
     assert_eq!(next.record().await.state.name(), "dispatched");
     assert!(witness.effects("send").is_empty());
-    next.engine.set_engine_mode(EngineMode::Enforce);
+    next.lift(&lockdown).await;
     was_sent_again(&next, &before).await;
 }
 

@@ -262,10 +262,10 @@ async fn a_call_that_is_decided_several_times_is_misclassified_once() {
     let mut held_call = plan("fetch", "s2", "a");
     held_call["approval_mode_requested"] = json!("destructive");
     let asked = held(world.call(held_call).await);
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    let lockdown = world.lock_down().await;
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(800)).await;
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Enforce);
+    world.lift(&lockdown).await;
     finished(world.end_of(&asked).await);
     assert!((figure(&world, "placet_mode_misclassified_total") - before - 1.0).abs() < 0.1);
 }
@@ -284,19 +284,6 @@ async fn the_audit_holds_no_argument() {
     assert!(!kept.to_string().contains(secret), "{kept:#}");
     let decided = world.store.audit().iter().filter(|event| event.decision.is_some()).count();
     assert!(decided >= 4, "{decided}");
-}
-
-#[tokio::test]
-async fn a_change_of_the_engines_mode_is_audited() {
-    let world = World::new().await;
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    let seen = events(&world, AuditKind::Security);
-    assert!(
-        seen.iter()
-            .any(|event| event.note.as_deref().is_some_and(|note| note.contains("lockdown"))),
-        "{seen:?}"
-    );
 }
 
 #[tokio::test]
@@ -324,7 +311,7 @@ async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
     refused(world.end_of(&void).await);
     let pending = held(world.call(plan("erase", "s7", "a")).await);
     let approved = held(world.call(plan("erase", "s8", "a")).await);
-    world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    world.lock_down().await;
     world.vote("ben", &approved, VoteChoice::Approve).await.unwrap();
 
     let witness = Arc::new(crate::fake::Witness::default());

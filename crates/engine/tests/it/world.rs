@@ -19,7 +19,7 @@ use placet_credentials::Broker;
 use placet_engine::{
     answer::{Answer, Held},
     engine::{Connectors, Engine, EngineParts, StartError},
-    reload::{Files, Loaded, Read, ReloadError},
+    reload::{Files, Loaded, ReloadError},
     settings::{LedgerSettings, Retention, Settings},
     submission::{Inbound, Submission},
     ticket::Ticket,
@@ -238,12 +238,6 @@ struct Folder {
     config: IdentityConfig,
 }
 
-impl Folder {
-    fn read() -> Read {
-        Read { fingerprint: Digest::of(b"files"), needs_restart: Vec::new() }
-    }
-}
-
 impl Files for Folder {
     fn read(&self) -> BoxFuture<'_, Result<Loaded, Vec<String>>> {
         let bundle = self.bundle.lock().clone();
@@ -255,14 +249,10 @@ impl Files for Folder {
             directory: Arc::clone(&self.directory),
             issuers: self.verifier.prepare(&self.config, None).unwrap(),
             issuers_digest: Digest::of(b"issuers"),
-            read: Self::read(),
+            needs_restart: Vec::new(),
         });
         let told = |problems: Vec<_>| problems.iter().map(ToString::to_string).collect();
         Box::pin(std::future::ready(loaded.map_err(told)))
-    }
-
-    fn fingerprint(&self) -> BoxFuture<'_, Result<Digest, String>> {
-        Box::pin(std::future::ready(Ok(Digest::of(b"files"))))
     }
 }
 
@@ -430,7 +420,7 @@ impl World {
             metrics: Metrics::new(),
             notary,
             issuers: Digest::of(b"issuers"),
-            files: Some((Arc::<Folder>::clone(&folder), Folder::read())),
+            files: Some(Arc::<Folder>::clone(&folder)),
         })
         .await?;
         Ok(Self { engine, witness, store, key, clock, verifier, folder })

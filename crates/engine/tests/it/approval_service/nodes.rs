@@ -14,7 +14,7 @@ use placet_engine::{
     settings::LedgerSettings,
 };
 use placet_ledger::store::Store as _;
-use placet_types::{approval::VoteChoice, mode::EngineMode};
+use placet_types::approval::VoteChoice;
 
 use super::ran;
 use crate::fake::Behaviour;
@@ -127,8 +127,6 @@ async fn an_agreement_is_carried_out_however_many_older_ones_cannot_be() {
     // Five of them are one round's reading.
     let page = || LedgerSettings { approvals_page: 1, ..quick() };
     let one = World::with(Make { ledger: page(), ..Make::default() }).await;
-    let two = one.node().await;
-    two.engine.set_engine_mode(EngineMode::Lockdown);
     let stuck = |tool: &str, step: &str| {
         let mut call = plan(tool, step, "a");
         call["run"] = json!({"run_id": "small", "safety_mode": "destructive", "run_budget": {"calls_max": 1}});
@@ -143,6 +141,9 @@ async fn an_agreement_is_carried_out_however_many_older_ones_cannot_be() {
         one.vote("ben", asked, VoteChoice::Approve).await.unwrap();
     }
     let asked = held(one.call(plan("erase", "s1", "a")).await);
+    // The node that hears of the last vote comes no further than to a session for it.
+    let two = World::with(Make { witness: Arc::default(), ..one.beside() }).await;
+    two.witness.begin_slowly(Duration::from_secs(3_600));
     two.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(one.end_of(&asked).await);
     assert_eq!(one.witness.effects("erase").len(), 1);

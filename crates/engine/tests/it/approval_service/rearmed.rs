@@ -14,7 +14,6 @@ use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
     approval::VoteChoice,
     error::{ErrorCode, Execution, Refusal},
-    mode::EngineMode,
 };
 
 use super::gated;
@@ -115,11 +114,11 @@ async fn a_re_armed_call_runs_what_its_approvers_made_of_it_and_says_so() {
 async fn a_client_that_drives_a_re_armed_call_sends_what_its_approvers_made_of_it() {
     let world = world(large()).await;
     edited_and_unknown(&world).await;
-    world.engine.set_engine_mode(EngineMode::Lockdown);
+    let lockdown = world.lock_down().await;
     world.rearm("ben").await.unwrap();
     world.reaches("rearmed").await;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    world.engine.set_engine_mode(EngineMode::Enforce);
+    world.lift(&lockdown).await;
     let result = finished(world.call(much()).await);
     assert_eq!(result.output["args"], json!({ "what": "a", "most": 2 }));
     assert_eq!(result.edited_args, Some(json!({ "what": "a", "most": 2 })));

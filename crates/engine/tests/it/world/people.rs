@@ -1,5 +1,7 @@
 //! Who speaks to a world: agents and people with tokens of its key.
 
+use serde_json::json;
+
 use placet_approvals::views::{DecisionRequest, DirectiveView, EntriesQuery};
 use placet_engine::answer::Held;
 use placet_identity::{MintRequest, TokenRole, VerifiedCaller};
@@ -59,6 +61,17 @@ impl World {
         choice: VoteChoice,
     ) -> Result<String, Refusal> {
         self.decides(&self.person(person).await, held, choice).await
+    }
+
+    /// Declares a lockdown of every adapter.
+    pub(crate) async fn lock_down(&self) -> DirectiveView {
+        let lockdown = json!({"kind": "freeze", "name": "breach", "lockdown": true});
+        self.arrange("fay", lockdown, 86_400_000).await.unwrap()
+    }
+
+    /// Ends a lockdown.
+    pub(crate) async fn lift(&self, lockdown: &DirectiveView) {
+        self.end("fay", lockdown).await.unwrap();
     }
 
     pub(crate) async fn agent(&self) -> VerifiedCaller {
