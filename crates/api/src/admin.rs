@@ -41,7 +41,7 @@ async fn readiness(State(api): State<ApiState>) -> Response {
     let mut readiness = api.engine.readiness();
     if api.connections.are_full() {
         readiness.ready = false;
-        readiness.notes.push("every connection of `limits.connections_max` is in use".to_owned());
+        readiness.notes.push("every connection of `http.connections_max` is in use".to_owned());
     }
     if api.is_closing() {
         readiness.ready = false;

@@ -36,11 +36,11 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for StrictJson<T> {
     async fn from_request(request: Request, api: &ApiState) -> Result<Self, Failure> {
         check_media_type(request.headers())?;
         let config = api.config();
-        let within = Duration::from_millis(config.request_timeout_ms);
-        let bytes =
-            tokio::time::timeout(within, read(request.into_body(), config.body_bytes_max)).await;
+        let within = Duration::from_millis(config.request_timeout_ms.0);
+        let bytes_max = config.body_bytes_max.size();
+        let bytes = tokio::time::timeout(within, read(request.into_body(), bytes_max)).await;
         let bytes = bytes.map_err(|_elapsed| body_too_slow())??;
-        let limits = JsonLimits { bytes_max: config.body_bytes_max, ..JsonLimits::default() };
+        let limits = JsonLimits { bytes_max, ..JsonLimits::default() };
         let document = parse_strict(&bytes, &limits);
         let attempt = Attempt::of(&document);
         let read = document.and_then(object).and_then(from_value_strict);

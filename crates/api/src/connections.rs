@@ -52,9 +52,7 @@ pub(crate) fn one(address: IpAddr) -> IpAddr {
 
 impl Connections {
     /// With these limits: in total, and per address.
-    pub(crate) fn new(max: u32, per_address_max: u32) -> Arc<Self> {
-        let [max, per_address_max] =
-            [max, per_address_max].map(|max| usize::try_from(max).unwrap_or(usize::MAX));
+    pub(crate) fn new(max: usize, per_address_max: usize) -> Arc<Self> {
         Arc::new(Self { max, per_address_max, open: Mutex::default(), told: Mutex::new(None) })
     }
 
@@ -82,8 +80,8 @@ impl Connections {
             *told = Some(Instant::now());
             tracing::warn!(
                 %address,
-                "connections are refused: one address has as many as `limits.connections_per_address_max` allows; behind a proxy \
-                 set that to `limits.connections_max`"
+                "connections are refused: one address has as many as `http.connections_per_address_max` allows; behind a proxy \
+                 set that to `http.connections_max`"
             );
         }
     }

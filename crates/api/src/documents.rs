@@ -5,14 +5,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use placet_approvals::views::{ApprovalView, TimelineStep};
+use placet_approvals::views::ApprovalView;
 use placet_engine::{
     engine::evidence::CheckpointView,
     views::{RecordView, ToolView},
 };
 use placet_types::{
     error::{ErrorCode, Refusal},
-    ids::{ApprovalId, RecordPlace, ToolCallId},
+    ids::{ApprovalId, RecordPlace},
 };
 
 use crate::problem::Failure;
@@ -32,18 +32,6 @@ pub struct ApprovalList {
     /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<ApprovalId>,
-}
-
-/// The answer of `GET /v1/calls/{id}/timeline`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Timeline {
-    /// The id of the call.
-    pub call_id: ToolCallId,
-    /// The steps of the call, in order.
-    pub steps: Vec<TimelineStep>,
-    /// Whether steps are missing because their audit entries were archived and the archive is not available.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub incomplete: bool,
 }
 
 /// The answer of `GET /v1/ledger`.

@@ -1,8 +1,8 @@
 //! Server-sent events: what happens to a call, in the approval service, or on a page, until it ends.
 //!
 //! Owns the stream's life: it starts with the response head, sends comments while nothing changes, and ends with its source, when its time
-//! is up, when the listeners close, or with a last event for its reader. It holds a stream place until then. Invariant: if the reader's
-//! token becomes invalid, the last event says so, and nothing that the reader may not see precedes it.
+//! is up, when the listeners close, or with a last event for its reader. Invariant: if the reader's token becomes invalid, the last event says
+//! so, and nothing that the reader may not see precedes it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use placet_approvals::views::ApprovalEvent;
 use placet_engine::{answer::Answer, ticket::Ticket};
 use placet_identity::VerifiedCaller;
 
-use crate::{answer, problem::Failure, state::ApiState, streams::About};
+use crate::{answer, problem::Failure, state::ApiState};
 
 /// The number of consecutive repeats after which a stream ends: a call that only repeats itself was forgotten.
 const REPEATS_MAX: usize = 3;
@@ -29,18 +29,12 @@ pub const ENDED: &str = "ended";
 pub type Written = Result<Event, axum::Error>;
 
 /// A response with the events of `source`, until `last` resolves to the final event, if any.
-///
-/// # Errors
-/// [`Failure`] when the caller has no place for one more stream.
 pub fn respond(
     api: &ApiState,
-    caller: &VerifiedCaller,
-    about: About,
     source: impl Stream<Item = Written> + Send + 'static,
     last: impl Future<Output = Option<Written>> + Send + 'static,
-) -> Result<Response, Failure> {
-    let place = api.place(about, caller)?;
-    let (longest, closing) = (Duration::from_millis(api.config().stream_ms_max), api.closing());
+) -> Response {
+    let (longest, closing) = (Duration::from_millis(api.config().stream_ms_max.0), api.closing());
     let last = async move {
         tokio::select! {
             biased;
@@ -49,19 +43,18 @@ pub fn respond(
             () = closing => None,
         }
     };
-    // The place is free again when the stream is dropped.
-    let open = Some((Box::pin(source), Box::pin(last), place));
+    let open = Some((Box::pin(source), Box::pin(last)));
     let events = stream::unfold(open, |open| async move {
-        let (mut source, mut last, place) = open?;
+        let (mut source, mut last) = open?;
         tokio::select! {
             biased;
             event = &mut last => event.map(|event| (event, None)),
-            event = source.next() => event.map(|event| (event, Some((source, last, place)))),
+            event = source.next() => event.map(|event| (event, Some((source, last)))),
         }
     });
-    let heartbeat = Duration::from_millis(api.config().heartbeat_ms);
+    let heartbeat = Duration::from_millis(api.config().heartbeat_ms.0);
     let heartbeat = KeepAlive::new().interval(heartbeat).text("alive");
-    Ok(Sse::new(events).keep_alive(heartbeat).into_response())
+    Sse::new(events).keep_alive(heartbeat).into_response()
 }
 
 /// The last event of a stream whose reader's token has become invalid.
@@ -70,18 +63,14 @@ fn ended(failure: &Failure) -> Written {
 }
 
 /// The events of a call: its current state, and every change until its end.
-pub(crate) fn of_call(
-    api: &ApiState,
-    caller: &VerifiedCaller,
-    ticket: Ticket,
-) -> Result<Response, Failure> {
+pub(crate) fn of_call(api: &ApiState, caller: &VerifiedCaller, ticket: Ticket) -> Response {
     let (over, standing) = (api.over(caller), ticket.clone());
     let last = async move { Some(ended(&Failure::of_wait(over.await, &standing.current()))) };
     let source = stream::unfold((ticket, Sent::default()), |(mut ticket, mut sent)| async move {
         let answer = sent.next(&mut ticket).await?;
         Some((answer::event(&answer), (ticket, sent)))
     });
-    respond(api, caller, About::Call, source, last)
+    respond(api, source, last)
 }
 
 /// What was sent last, and how often in a row the call has repeated it.
@@ -118,10 +107,10 @@ impl Sent {
 }
 
 /// The events of the approval service that `caller` may see.
-pub(crate) fn of_approvals(api: &ApiState, caller: &VerifiedCaller) -> Result<Response, Failure> {
+pub(crate) fn of_approvals(api: &ApiState, caller: &VerifiedCaller) -> Response {
     let over = api.over(caller);
     let last = async move { Some(ended(&Failure::new(over.await))) };
-    respond(api, caller, About::Approvals, news(api, caller).map(of_news), last)
+    respond(api, news(api, caller).map(of_news), last)
 }
 
 /// What happens in the approval service from now on, as far as `caller` may see it; an item is `None` where some of it was missed.

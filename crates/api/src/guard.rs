@@ -23,10 +23,10 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// The lists of a listener bound to `bound`: the loopback names and the address itself, and what is configured.
-    pub(crate) fn new(
+    pub(crate) fn new<'a>(
         bound: SocketAddr,
-        hosts: &[String],
-        origins: &[String],
+        hosts: impl IntoIterator<Item = &'a String>,
+        origins: impl IntoIterator<Item = &'a String>,
     ) -> Result<Self, ConfigError> {
         let mut all = vec![
             HostName { name: "localhost".to_owned(), port: Some(bound.port()) },
@@ -41,7 +41,8 @@ impl Guard {
                 HostName::parse(entry).ok_or_else(|| ConfigError::Host { entry: entry.clone() })?,
             );
         }
-        let origins = origins.iter().map(|entry| parse_origin(entry)).collect::<Result<_, _>>()?;
+        let origins =
+            origins.into_iter().map(|entry| parse_origin(entry)).collect::<Result<_, _>>()?;
         Ok(Self { hosts: all, origins, addresses_allowed: false, is_tls: false })
     }
 

@@ -17,10 +17,10 @@ pub mod documents;
 pub mod events;
 pub mod listen;
 pub mod openapi;
+pub mod places;
 pub mod problem;
 pub mod router;
 pub mod state;
-pub mod streams;
 pub mod tls;
 
 mod admin;

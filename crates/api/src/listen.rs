@@ -44,7 +44,7 @@ use crate::{
 };
 
 /// The most connections on the admin listener.
-const ADMIN_CONNECTIONS_MAX: u32 = 64;
+const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
 /// The largest head of a request, and the most that a connection buffers.
@@ -190,10 +190,8 @@ impl Bound {
         let mcp_closing = mcp.as_ref().map(|mcp| mcp.closing.clone());
         let (phase, watching) = watch::channel(Phase::Serving);
         let api = ApiState::new(engine, Arc::new(config.clone()), watching.clone());
-        let slots =
-            Arc::new(Semaphore::new(usize::try_from(config.connections_max).unwrap_or(usize::MAX)));
-        let admin_slots =
-            Arc::new(Semaphore::new(usize::try_from(ADMIN_CONNECTIONS_MAX).unwrap_or(usize::MAX)));
+        let slots = Arc::new(Semaphore::new(config.connections_max.size()));
+        let admin_slots = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
         let manner = Manner::new(&config);
 
         let main_loop = Accepting {
@@ -220,8 +218,11 @@ impl Bound {
             shutdown.await;
             phase.send_replace(Phase::Draining);
             mcp_closing.inspect(CancellationToken::cancel);
-            let drained = slots.acquire_many(config.connections_max);
-            if tokio::time::timeout(Duration::from_millis(config.drain_ms), drained).await.is_err()
+            let drained =
+                slots.acquire_many(u32::try_from(config.connections_max.0).unwrap_or(u32::MAX));
+            if tokio::time::timeout(Duration::from_millis(config.drain_ms.0), drained)
+                .await
+                .is_err()
             {
                 tracing::warn!("requests were still open when the time to end them was up");
             }
@@ -259,7 +260,7 @@ struct Manner {
 
 impl Manner {
     fn new(config: &ServerConfig) -> Self {
-        let head = Duration::from_millis(config.header_timeout_ms);
+        let head = Duration::from_millis(config.header_timeout_ms.0);
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(head)
@@ -268,9 +269,9 @@ impl Manner {
         Self {
             http,
             head,
-            write: Duration::from_millis(config.write_timeout_ms),
-            age: Duration::from_millis(config.connection_ms_max),
-            rest: Duration::from_millis(config.stream_ms_max),
+            write: Duration::from_millis(config.write_timeout_ms.0),
+            age: Duration::from_millis(config.connection_ms_max.0),
+            rest: Duration::from_millis(config.stream_ms_max.0),
         }
     }
 }

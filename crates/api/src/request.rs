@@ -141,7 +141,7 @@ impl<S: Send + Sync> FromRequestParts<S> for CallHeaders {
         let refused =
             |problem: &str| Failure::malformed(format!("the header `Idempotency-Key` {problem}"));
         let idempotency_key = at_most_one(&parts.headers, &IDEMPOTENCY_KEY)
-            .map_err(|problem| refused(problem).counted(Some(Attempt::Headers)))?
+            .map_err(|problem| refused(problem).counted(Some(Attempt::Ambiguous)))?
             .map(|key| {
                 IdempotencyKey::new(key).map_err(|error| refused(&format!("is refused: {error}")))
             })
@@ -179,7 +179,7 @@ impl CallHeaders {
             let refusal =
                 Refusal::new(ErrorCode::ValidationError, format!("{problem} than the body"));
             return Err(Failure::new(refusal.with_problem(pointer, problem))
-                .counted(Some(Attempt::Headers)));
+                .counted(Some(Attempt::Ambiguous)));
         }
         Ok(said.or_else(|| header.cloned()))
     }

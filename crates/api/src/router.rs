@@ -34,10 +34,10 @@ use crate::{
     challenge::challenge,
     guard::Guard,
     openapi::table,
+    places::{About, Place},
     problem::Failure,
     request::{Credentials, Peer},
     state::{ApiState, Caller},
-    streams::{About, Place},
 };
 
 /// Pages for people next to the API, which the composition root mounts. They check their callers themselves.

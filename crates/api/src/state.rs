@@ -1,4 +1,4 @@
-//! What the handlers of the listener share: engine, configuration, event streams, connections and the state of the listeners.
+//! What the handlers of the listener share: engine, configuration, places, connections and the state of the listeners.
 //!
 //! Owns how long a request waits for the engine. Invariant: a write is completed even if its caller goes away or its time is up.
 
@@ -20,8 +20,8 @@ use placet_types::error::{ErrorCode, Execution, Refusal};
 use crate::{
     config::ServerConfig,
     connections::Connections,
+    places::{About, Place, Places},
     problem::Failure,
-    streams::{About, Place, Streams},
 };
 
 /// The phase of the listeners.
@@ -52,7 +52,7 @@ pub struct Shared {
     /// The engine.
     pub engine: Engine,
     config: Arc<ServerConfig>,
-    streams: Arc<Streams>,
+    places: Arc<Places>,
     /// The connections of callers.
     pub(crate) connections: Arc<Connections>,
     phase: watch::Receiver<Phase>,
@@ -72,17 +72,19 @@ impl ApiState {
         config: Arc<ServerConfig>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let requests_max = usize::try_from(config.connections_max).unwrap_or(usize::MAX);
-        let streams = Arc::new(Streams::new(config.streams_max, requests_max));
-        let (all, of_one) = (config.connections_max, config.connections_per_address_max);
-        let connections = Connections::new(all, of_one);
-        Self(Arc::new(Shared { engine, config, streams, connections, phase }))
+        let all = config.connections_max.size();
+        let connections = Connections::new(all, config.connections_per_address_max.size());
+        let places = Places::new(all);
+        Self(Arc::new(Shared { engine, config, places, connections, phase }))
     }
 
     /// A place for one more event stream or request of this caller's.
-    pub(crate) fn place(&self, about: About, caller: &VerifiedCaller) -> Result<Place, Failure> {
+    ///
+    /// # Errors
+    /// [`Failure`] when there is none for this caller.
+    pub fn place(&self, about: About, caller: &VerifiedCaller) -> Result<Place, Failure> {
         const RETRY_AFTER_MS: u64 = 5_000;
-        self.streams.place(about, caller.actor.principal()).map_err(|full| {
+        self.places.place(about, caller.actor.principal()).map_err(|full| {
             let refusal = Refusal::new(ErrorCode::Overloaded, full.said(about));
             Failure::new(refusal.with_retry_after_ms(RETRY_AFTER_MS))
         })
@@ -159,7 +161,7 @@ impl ApiState {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_millis(self.config.request_timeout_ms)
+        Duration::from_millis(self.config.request_timeout_ms.0)
     }
 }
 

@@ -13,7 +13,7 @@ use axum::{
 use futures::StreamExt as _;
 use placet_api::{
     events::{self, ENDED},
-    streams::About,
+    places::About,
 };
 
 use super::{ConsoleState, session::Visitor, visitor::Trouble};
@@ -26,6 +26,7 @@ pub(super) async fn follow(
     State(app): State<ConsoleState>,
     visitor: Visitor,
 ) -> Result<Response, Trouble> {
+    let place = app.api.place(About::Lasting, &visitor.caller)?;
     // Only the fact that something happened: the page decides what to show.
     let look = |name: &str| Ok(Event::default().event(name).data("look"));
     let news = events::news(&app.api, &visitor.caller);
@@ -42,6 +43,7 @@ pub(super) async fn follow(
         }
     };
     let last = async move {
+        let _place = place;
         tokio::select! {
             biased;
             _ = over => Some(look(ENDED)),
@@ -51,5 +53,5 @@ pub(super) async fn follow(
             () = tokio::time::sleep_until(ends_at) => None,
         }
     };
-    Ok(events::respond(&app.api, &caller, About::Approvals, news, last)?)
+    Ok(events::respond(&app.api, news, last))
 }

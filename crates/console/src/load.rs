@@ -34,7 +34,7 @@ pub(super) async fn show(
     Ok(Frame { title, place: "/load", now }.page(&visitor, &content))
 }
 
-/// What is active, since when, and whether the files on disk differ.
+/// What is active, and since when.
 fn what_decides(status: &StatusView, now: Timestamp) -> Markup {
     html! {
         div.card #active {
@@ -44,7 +44,6 @@ fn what_decides(status: &StatusView, now: Timestamp) -> Markup {
                 ", with the policies " code { (status.bundle.short()) }
                 ", epoch " (status.epoch) ", active since " (words::relative(status.since, now)) "."
             }
-            p.soft { "The files on disk: " (status.disk.in_words()) "." }
             @if let Some(epoch) = status.epoch_elsewhere {
                 p { "This server decides nothing: another has activated epoch " (epoch) ", which this one does not have." }
             }

@@ -4,6 +4,7 @@ mod bulk;
 mod callers;
 mod entries;
 mod forms;
+mod live;
 mod pages;
 mod sessions;
 mod sign_in;

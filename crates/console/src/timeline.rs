@@ -22,20 +22,15 @@ pub(super) async fn show(
     PageId(id): PageId<ToolCallId>,
 ) -> Result<Response, Trouble> {
     let timeline = app.api.engine.approvals().timeline(&visitor.caller, &id).await?;
-    Ok(view(&id, &timeline, &visitor, app.console.now()))
+    Ok(view(&timeline, &visitor, app.console.now()))
 }
 
 /// The page of what was read.
-pub(super) fn view(
-    id: &ToolCallId,
-    timeline: &TimelineView,
-    visitor: &Visitor,
-    now: Timestamp,
-) -> Response {
-    let TimelineView { steps, incomplete } = timeline;
+pub(super) fn view(timeline: &TimelineView, visitor: &Visitor, now: Timestamp) -> Response {
+    let TimelineView { call_id, steps, incomplete } = timeline;
     let title = "Timeline";
     let content = html! {
-        p.crumb { a href="/" { "Inbox" } " › " (id) }
+        p.crumb { a href="/" { "Inbox" } " › " (call_id) }
         h1 { (title) }
         p.lede { "The steps that the audit chain holds of this call, in order. Each can be proved by its hash." }
         div #timeline data-live data-name="The timeline" {

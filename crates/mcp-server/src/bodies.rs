@@ -129,7 +129,7 @@ async fn with_mismatch(response: Response, bytes_max: usize) -> Response {
     let bytes = read(body, bytes_max).await.unwrap_or_default();
     let document = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
     if document.pointer("/error/code").is_some_and(|code| *code == ErrorCode::HEADER_MISMATCH.0) {
-        parts.extensions.insert(Attempt::Headers);
+        parts.extensions.insert(Attempt::Ambiguous);
     }
     Response::from_parts(parts, Body::from(bytes))
 }

@@ -68,7 +68,7 @@ pub(crate) async fn call(
     }
     let pages = shared.settings.pages.as_ref();
     if let Some(resumed) = elicitation::resumed(pages, &asking.caller, &params)? {
-        let hold = if resumed.is_declined { Duration::ZERO } else { shared.settings.hold };
+        let hold = if resumed.is_declined { Duration::ZERO } else { shared.settings.hold() };
         let of = shared.of(&asking.caller, name);
         let told = follow(shared, asking, &resumed.call, of, context, Waiting::of(hold)).await;
         return told.map(CallToolResponse::Complete);
@@ -140,7 +140,7 @@ pub(crate) async fn begin(
         now: shared.clock.now(),
         fresh: shared.ids.fresh(),
     };
-    let placed = runs::placed(&asking.caller, run, &origin, shared.settings.tool_latency_ms_max)
+    let placed = runs::placed(&asking.caller, run, &origin, shared.settings.tool_latency_ms_max.0)
         .map_err(|one| fault(&one))?;
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
@@ -258,9 +258,9 @@ impl<'a> Hears<'a> {
         match self {
             Self::Task | Self::Page(_) => Waiting::of(Duration::ZERO),
             Self::PageMeanwhile(pages) => {
-                Waiting { hold: shared.settings.hold, pages: Some(pages) }
+                Waiting { hold: shared.settings.hold(), pages: Some(pages) }
             }
-            Self::Result => Waiting::of(shared.settings.hold),
+            Self::Result => Waiting::of(shared.settings.hold()),
         }
     }
 }
@@ -306,7 +306,7 @@ async fn collect(
     let Some(handle) = handle else {
         return Ok(results::refused(&results::no_handle(), of));
     };
-    follow(shared, asking, &handle, of, context, Waiting::of(shared.settings.hold)).await
+    follow(shared, asking, &handle, of, context, Waiting::of(shared.settings.hold())).await
 }
 
 /// Waits for an earlier call of this caller.

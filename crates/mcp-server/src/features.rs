@@ -214,7 +214,7 @@ async fn answered(
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(args);
     match calls::begin(shared, asking, &params, &context.id, &context.meta).await? {
         Ok(begun) => {
-            let waiting = Waiting::of(shared.settings.hold);
+            let waiting = Waiting::of(shared.settings.hold());
             Ok(calls::waited(shared, asking, begun, context, waiting).await)
         }
         Err(refusal) => Ok(Err(refusal)),

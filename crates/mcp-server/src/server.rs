@@ -67,7 +67,7 @@ pub fn router(
     let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts();
     config.max_request_body_bytes = settings.request_bytes_max;
     config.json_response = true;
-    let sessions = Sessions::new(settings.sessions_max);
+    let sessions = Sessions::new(settings.sessions_max.0);
     let held = HeldCalls::default();
     let requests = OpenRequests::default();
     let shared =
@@ -117,7 +117,7 @@ async fn check_session(
         None if may_open(request.headers())
             && !shared
                 .sessions
-                .has_place(caller.actor.principal(), shared.settings.sessions_max) =>
+                .has_place(caller.actor.principal(), shared.settings.sessions_max.0) =>
         {
             return (StatusCode::SERVICE_UNAVAILABLE, Body::from("too many sessions are open"))
                 .into_response();

@@ -5,11 +5,14 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Extensions, HeaderMap};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use placet_engine::engine::Engine;
 use placet_identity::VerifiedCaller;
 use placet_types::{
+    bounded::Bounded,
     clock::{Clock, IdSource},
     ids::AdapterName,
 };
@@ -26,33 +29,49 @@ pub(crate) const SESSION: &str = "mcp-session-id";
 #[derive(Debug, Clone)]
 pub(crate) struct Only(pub(crate) AdapterName);
 
-/// How the front end behaves.
-#[derive(Debug, Clone)]
+/// The MCP endpoint, `/mcp` on the API's listener.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct McpSettings {
-    /// How long a request waits for people before it is answered as pending.
-    pub hold: Duration,
-    /// How long a tool may take where a client's run names no time, in milliseconds.
-    pub tool_latency_ms_max: u64,
-    /// The most sessions at a time.
-    pub sessions_max: u64,
+    /// Whether the MCP endpoint is served.
+    pub enabled: bool,
+    /// How long the request of a held call stays open before it is answered as pending, in milliseconds.
+    pub hold_ms: Bounded<0, 600_000>,
+    /// How long a tool may take for a call whose run names no `tool_latency_ms_max` of its own, in milliseconds. Counts for runs that begin
+    /// later.
+    pub tool_latency_ms_max: Bounded<1, 600_000>,
+    /// The maximum number of sessions at the same time, for clients whose MCP revision has sessions. One agent may have half of them, one
+    /// tenant three quarters. Each takes about 140 KiB.
+    pub sessions_max: Bounded<1, 100_000>,
     /// The largest request, in bytes.
+    #[serde(skip)]
     pub request_bytes_max: usize,
     /// How long the body of a request may take to arrive.
+    #[serde(skip)]
     pub body_within: Duration,
     /// Where clients are sent to see an approval; absent: nowhere.
+    #[serde(skip)]
     pub pages: Option<ApprovalPages>,
 }
 
 impl Default for McpSettings {
     fn default() -> Self {
         Self {
-            hold: Duration::from_secs(50),
-            tool_latency_ms_max: 60_000,
-            sessions_max: 2_000,
+            enabled: true,
+            hold_ms: Bounded(50_000),
+            tool_latency_ms_max: Bounded(60_000),
+            sessions_max: Bounded(2_000),
             request_bytes_max: 1024 * 1024,
             body_within: Duration::from_secs(30),
             pages: None,
         }
+    }
+}
+
+impl McpSettings {
+    /// How long a request waits for people before it is answered as pending.
+    pub(crate) const fn hold(&self) -> Duration {
+        Duration::from_millis(self.hold_ms.0)
     }
 }
 

@@ -16,6 +16,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanExporter as ExportSpans};
 use placet_egress::{EgressClient, join_segments};
+use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::runtime::Handle;
 use tonic::metadata::MetadataMap;
@@ -40,13 +41,16 @@ const TIMEOUT_MS_MAX: u64 = 60_000;
 /// Added to the export's own limit, so that the last batch may use all of it.
 const SHUTDOWN_GRACE_MS: u64 = 1_000;
 
-/// The protocol of the collector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    /// gRPC; the usual port is 4317.
-    Grpc,
-    /// Protobuf over HTTP; the usual port is 4318. `v1/traces` is appended to the endpoint.
-    HttpProtobuf,
+placet_types::named_enum! {
+    /// An OTLP protocol.
+    #[derive(Default, JsonSchema)]
+    pub enum OtlpProtocol {
+        /// gRPC, usually on port 4317.
+        #[default]
+        Grpc = "grpc",
+        /// Protobuf over HTTP, usually on port 4318. `v1/traces` is appended to the endpoint.
+        HttpProtobuf = "http/protobuf",
+    }
 }
 
 /// Where spans are exported to. The endpoint must also be a destination of the egress policy.

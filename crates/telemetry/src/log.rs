@@ -10,6 +10,7 @@ use std::io::Write as _;
 use opentelemetry::Context as OtelContext;
 use opentelemetry::trace::TraceContextExt;
 use placet_types::text::is_hidden;
+use schemars::JsonSchema;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -26,13 +27,15 @@ use crate::redact;
 /// Longer texts are truncated in a log line.
 const TEXT_BYTES_MAX: usize = 4_096;
 
-/// How log lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// One JSON object a line.
-    Json,
-    /// One line of text.
-    People,
+placet_types::named_enum! {
+    /// The format of log lines.
+    #[derive(JsonSchema)]
+    pub enum LogFormat {
+        /// One JSON object per line.
+        Json = "json",
+        /// One line of text.
+        People = "people",
+    }
 }
 
 /// The layer that writes log lines.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use chrono::{DateTime, SecondsFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -49,47 +50,13 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC with milliseconds.
+    /// RFC 3339 in UTC with milliseconds; beyond the calendar, which ends after 262,000 years, the milliseconds alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let days = self.0.div_euclid(86_400_000);
-        let ms = self.0.rem_euclid(86_400_000);
-        let (year, month, day) = civil_from_days(days);
-        let (hour, minute) =
-            (ms.div_euclid(3_600_000), ms.rem_euclid(3_600_000).div_euclid(60_000));
-        let (second, milli) = (ms.rem_euclid(60_000).div_euclid(1_000), ms.rem_euclid(1_000));
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+        match DateTime::from_timestamp_millis(self.0) {
+            Some(moment) => f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Millis, true)),
+            None => write!(f, "{} ms", self.0),
+        }
     }
-}
-
-/// The proleptic Gregorian date of a day counted from 1970-01-01, by counting 400-year eras that start on 1 March.
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let shifted = days.saturating_add(719_468);
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let leap_days = day_of_era
-        .div_euclid(1_460)
-        .saturating_neg()
-        .saturating_add(day_of_era.div_euclid(36_524))
-        .saturating_sub(day_of_era.div_euclid(146_096));
-    let year_of_era = day_of_era.saturating_add(leap_days).div_euclid(365);
-    let day_of_year = day_of_era.saturating_sub(
-        year_of_era
-            .saturating_mul(365)
-            .saturating_add(year_of_era.div_euclid(4))
-            .saturating_sub(year_of_era.div_euclid(100)),
-    );
-    let month_from_march = day_of_year.saturating_mul(5).saturating_add(2).div_euclid(153);
-    let day = day_of_year
-        .saturating_sub(month_from_march.saturating_mul(153).saturating_add(2).div_euclid(5))
-        .saturating_add(1);
-    let month = if month_from_march < 10 {
-        month_from_march.saturating_add(3)
-    } else {
-        month_from_march.saturating_sub(9)
-    };
-    let year =
-        year_of_era.saturating_add(era.saturating_mul(400)).saturating_add(i64::from(month <= 2));
-    (year, month, day)
 }
 
 /// The source of the time.
@@ -116,6 +83,8 @@ mod tests {
             (1_795_305_599_999, "2026-11-21T23:59:59.999Z"),
             (-1, "1969-12-31T23:59:59.999Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (253_402_300_800_000, "+10000-01-01T00:00:00.000Z"),
+            (i64::MIN, "-9223372036854775808 ms"),
         ] {
             assert_eq!(Timestamp::from_ms(ms).to_string(), text);
         }

@@ -7,6 +7,7 @@
 pub mod approval;
 pub mod argument_schema;
 pub mod binding;
+pub mod bounded;
 pub mod caller;
 pub mod clock;
 pub mod contract;

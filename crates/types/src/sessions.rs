@@ -5,10 +5,13 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{clock::Timestamp, digest::Digest};
 
 /// The stored form of a session.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KeptSession {
     /// The digest of the secret.
     pub key: Digest,

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use futures::stream;
 use serde_json::json;
 
+use placet_types::bounded::Bounded;
+
 use crate::{
     config::ServerConfig,
     testing::{TestApi, submission},
@@ -45,13 +47,8 @@ async fn a_body_that_is_not_strict_json_of_the_right_form_names_the_place() {
     api.world.engine.shutdown().await;
     let noted: Vec<String> =
         api.world.store.audit().into_iter().filter_map(|event| event.note).collect();
-    for told in [
-        "1 requests with a byte order mark or not in UTF-8",
-        "2 batches in the place of a request",
-        "1 requests with a key that is there twice",
-    ] {
-        assert!(noted.iter().any(|note| note.contains(told)), "{told}: {noted:?}");
-    }
+    let told = ": 7 requests that two readers could take differently";
+    assert!(noted.iter().any(|note| note.ends_with(told)), "{noted:?}");
 }
 
 #[tokio::test]
@@ -81,7 +78,7 @@ async fn a_body_over_the_limit_is_413_whether_its_length_was_announced_or_not() 
 
 #[tokio::test]
 async fn a_body_of_exactly_the_limit_is_read() {
-    let config = ServerConfig { body_bytes_max: 512, ..ServerConfig::default() };
+    let config = ServerConfig { body_bytes_max: Bounded(512), ..ServerConfig::default() };
     let api = TestApi::with(config).await;
     let padded = |bytes: usize| format!("{:bytes$}", submission().to_string());
     assert_eq!(api.post("/v1/calls", padded(512)).await.status, 200);

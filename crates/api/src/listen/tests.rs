@@ -10,6 +10,8 @@ use tokio::{
     time::timeout,
 };
 
+use placet_types::bounded::Bounded;
+
 use super::{ServerError, bind};
 use crate::{
     config::ServerConfig,
@@ -97,7 +99,7 @@ async fn an_address_that_is_taken_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn a_head_that_does_not_end_and_an_idle_connection_are_cut() {
-    let served = serve(ServerConfig { header_timeout_ms: 300, ..config() }).await;
+    let served = serve(ServerConfig { header_timeout_ms: Bounded(300), ..config() }).await;
     for start in ["GET /v1/tools HTTP/1.1\r\nHost: x\r\n", "", &served.head("GET", "/v1/tools", "")]
     {
         let mut stream = TcpStream::connect(served.main).await.unwrap();
@@ -131,7 +133,11 @@ async fn ten_mebibytes_are_refused_with_an_answer_that_arrives() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_place() {
-    let config = ServerConfig { connections_max: 1, connections_per_address_max: 1, ..config() };
+    let config = ServerConfig {
+        connections_max: Bounded(1),
+        connections_per_address_max: Bounded(1),
+        ..config()
+    };
     let served = serve(config).await;
     let mut first = TcpStream::connect(served.main).await.unwrap();
     first.write_all(served.head("GET", "/v1/tools", "").as_bytes()).await.unwrap();
@@ -153,7 +159,7 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
 
 #[tokio::test]
 async fn a_connection_ends_with_its_time_and_says_so_before() {
-    let served = serve(ServerConfig { connection_ms_max: 500, ..config() }).await;
+    let served = serve(ServerConfig { connection_ms_max: Bounded(500), ..config() }).await;
     let mut stream = TcpStream::connect(served.main).await.unwrap();
     let request = served.head("GET", "/v1/tools", "");
     let mut replies = String::new();
@@ -216,7 +222,7 @@ async fn closing_answers_who_waits_for_people_and_then_ends() {
 
 #[tokio::test]
 async fn closing_does_not_wait_for_ever() {
-    let served = serve(ServerConfig { drain_ms: 300, ..config() }).await;
+    let served = serve(ServerConfig { drain_ms: Bounded(300), ..config() }).await;
     let mut stuck = TcpStream::connect(served.main).await.unwrap();
     let more = "Content-Type: application/json\r\nContent-Length: 100\r\n";
     stuck.write_all(served.head("POST", "/v1/calls", more).as_bytes()).await.unwrap();

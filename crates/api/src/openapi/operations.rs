@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::openapi::{ContentBuilder, ResponseBuilder};
 
+use placet_approvals::views::TimelineView;
 use placet_engine::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
     report::ReportView,
@@ -37,7 +38,7 @@ use crate::{
     challenge::{self, METADATA_PATH},
     documents::{
         AboutDocument, CheckpointList, ErrorDocument, ProtectedResourceDocument, RecordList,
-        Timeline, ToolList,
+        ToolList,
     },
     query::WAIT_MS_MAX,
     routes::{
@@ -77,7 +78,7 @@ pub(super) fn calls() -> Vec<Route> {
                  hash of its entry, so that it can be proved with `/v1/audit/inclusion`. If `incomplete` is true, some steps are missing: \
                  their entries were archived, and the archive is not available.",
             )
-            .ok::<Timeline>("The steps, in order"),
+            .ok::<TimelineView>("The steps, in order"),
         get("/v1/tools", service::tools, "listTools", "tools", "Lists the tools the caller may use")
             .ok::<ToolList>("The tools"),
     ]
@@ -112,7 +113,7 @@ pub(super) fn ledger() -> Vec<Route> {
 
 pub(super) fn service() -> Vec<Route> {
     vec![
-        get("/v1/status", service::status, "showStatus", "status", "Shows what is active on this node and whether it matches disk")
+        get("/v1/status", service::status, "showStatus", "status", "Shows what is active on this node")
             .about(
                 "For every verified caller. Where nodes share a ledger, `epoch_elsewhere` is the epoch that another node has activated and \
                  this node lacks; this node decides no calls until it has the same files.",

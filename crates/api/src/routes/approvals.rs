@@ -134,7 +134,7 @@ pub(crate) async fn decide_together(
 }
 
 /// `GET /v1/approvals/events`: what happens from now on, as far as the caller may see it.
-pub(crate) async fn follow(Plain { api, caller }: Plain) -> Result<Response, Failure> {
+pub(crate) async fn follow(Plain { api, caller }: Plain) -> Response {
     events::of_approvals(&api, &caller)
 }
 

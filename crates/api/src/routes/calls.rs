@@ -7,7 +7,6 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, response::Response};
 
-use placet_approvals::views::TimelineView;
 use placet_engine::{answer::Answer, submission::Submission, ticket::Ticket};
 use placet_identity::VerifiedCaller;
 use placet_types::ids::ToolCallId;
@@ -15,7 +14,6 @@ use placet_types::ids::ToolCallId;
 use crate::{
     answer,
     body::StrictJson,
-    documents::Timeline,
     events,
     problem::Failure,
     query::{Params, WAIT_MS_MAX},
@@ -101,13 +99,12 @@ pub(crate) async fn follow(
     Entity { api, caller, id }: Entity<ToolCallId>,
 ) -> Result<Response, Failure> {
     let ticket = api.engine.follow(&caller, &id).await?;
-    events::of_call(&api, &caller, ticket)
+    Ok(events::of_call(&api, &caller, ticket))
 }
 
 /// `GET /v1/calls/{id}/timeline`: its way from plan to effect, from the audit chain.
 pub(crate) async fn timeline(
     Entity { api, caller, id }: Entity<ToolCallId>,
 ) -> Result<Response, Failure> {
-    let TimelineView { steps, incomplete } = api.engine.approvals().timeline(&caller, &id).await?;
-    Ok(answer::json(&Timeline { call_id: id, steps, incomplete }))
+    Ok(answer::json(&api.engine.approvals().timeline(&caller, &id).await?))
 }

@@ -59,7 +59,6 @@ fn envelope(status: ResultStatus) -> ToolResultEnvelope {
         trace_context: None,
         edited_args: None,
         edited_masked: BTreeSet::new(),
-        cached_at: None,
     }
 }
 
@@ -235,5 +234,6 @@ pub fn timeline() -> TimelineView {
         "audiences": { "tok_1": ["https://mail.example <i>", "placet"] },
         "digests": { "request": Digest::of(b"request") }, "hash": "00ff",
     });
-    TimelineView { steps: vec![serde_json::from_value(step).unwrap()], incomplete: true }
+    let steps = vec![serde_json::from_value(step).unwrap()];
+    TimelineView { call_id: CALL.parse().unwrap(), steps, incomplete: true }
 }

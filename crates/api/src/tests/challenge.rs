@@ -57,7 +57,7 @@ async fn the_public_address_and_the_issuers_are_those_of_the_configuration() {
         resource: Some("https://placet.example/v1".to_owned()),
         authorization_servers: vec!["https://idp.example".to_owned()],
         is_tls: true,
-        allowed_hosts: vec!["placet.example".to_owned()],
+        allowed_hosts: ["placet.example".to_owned()].into(),
         ..ServerConfig::default()
     };
     let api = TestApi::with(config).await;

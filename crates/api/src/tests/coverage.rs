@@ -4,6 +4,8 @@ use axum::body::Body;
 use http::Request;
 use serde_json::{Value, json};
 
+use placet_types::bounded::Bounded;
+
 use crate::{
     config::ServerConfig,
     openapi::table::{self, Route},
@@ -138,7 +140,7 @@ fn freeze() -> Value {
 
 /// The API over an audit chain; its streams end soon: one of them is read to its end.
 async fn api() -> TestApi {
-    let config = ServerConfig { stream_ms_max: 20, ..ServerConfig::default() };
+    let config = ServerConfig { stream_ms_max: Bounded(20), ..ServerConfig::default() };
     TestApi::over(World::on_disk(People::new()).await, config, None)
 }
 

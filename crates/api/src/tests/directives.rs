@@ -7,14 +7,10 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use placet_types::digest::Digest;
+use placet_types::{bounded::Bounded, digest::Digest};
 
 use super::frame;
-use crate::{
-    config::ServerConfig,
-    state::Phase,
-    testing::{Reply, TestApi},
-};
+use crate::{config::ServerConfig, state::Phase, testing::TestApi};
 
 const EVENTS: &str = "/v1/approvals/events";
 
@@ -169,8 +165,11 @@ async fn what_happens_after_the_head_of_the_answer_is_an_event() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_the_approval_service_comments_while_it_is_quiet_and_ends_when_its_time_is_up()
 {
-    let config =
-        ServerConfig { heartbeat_ms: 15_000, stream_ms_max: 40_000, ..ServerConfig::default() };
+    let config = ServerConfig {
+        heartbeat_ms: Bounded(15_000),
+        stream_ms_max: Bounded(40_000),
+        ..ServerConfig::default()
+    };
     let api = TestApi::with(config).await;
     let before = Instant::now();
     let mut body = follow(&api).await;
@@ -218,18 +217,4 @@ async fn a_stream_of_the_approval_service_ends_when_the_listeners_close() {
     };
     let (end, ()) = tokio::join!(frame(&mut body), close);
     assert_eq!(end, None);
-}
-
-#[tokio::test]
-async fn streams_of_the_approval_service_are_counted_apart_from_those_of_calls() {
-    let api = TestApi::with(ServerConfig { streams_max: 1, ..ServerConfig::default() }).await;
-    let held = api.held("one").await;
-    let first = follow(&api).await;
-    let second = Reply::of(api.open(api.request("ben", Method::GET, EVENTS, "")).await).await;
-    assert_eq!(second.refusal(), "503 OVERLOADED");
-    // Those who follow calls have places of their own, and take none from the decider.
-    let of_calls = api.reading(&format!("/v1/calls/{}/events", held.call));
-    assert_eq!(api.open(of_calls).await.status().as_u16(), 200);
-    drop(first);
-    drop(follow(&api).await);
 }

@@ -6,6 +6,8 @@ use axum::body::{Body, HttpBody as _};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use placet_types::bounded::Bounded;
+
 use super::frame;
 use crate::{
     config::ServerConfig,
@@ -88,8 +90,11 @@ async fn a_denied_call_ends_with_its_refusal_and_without_who_denied_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_stream_comments_and_ends_when_its_time_is_up() {
-    let config =
-        ServerConfig { heartbeat_ms: 15_000, stream_ms_max: 40_000, ..ServerConfig::default() };
+    let config = ServerConfig {
+        heartbeat_ms: Bounded(15_000),
+        stream_ms_max: Bounded(40_000),
+        ..ServerConfig::default()
+    };
     let api = TestApi::with(config).await;
     let held = api.held("one").await;
     let before = Instant::now();
@@ -155,22 +160,32 @@ async fn a_stream_ends_when_the_listeners_close() {
 
 #[tokio::test]
 async fn streams_are_counted_and_a_dropped_one_makes_room() {
-    let api = TestApi::with(ServerConfig { streams_max: 2, ..ServerConfig::default() }).await;
+    let config = ServerConfig { connections_max: Bounded(16), ..ServerConfig::default() };
+    let api = TestApi::with(config).await;
     let held = api.held("one").await;
-    let (first, _second) = (follow(&api, &held.call).await, follow(&api, &held.call).await);
-    let third = api.reading(&format!("/v1/calls/{}/events", held.call));
-    let third = Reply::of(api.open(third).await).await;
-    assert_eq!(third.refusal(), "503 OVERLOADED");
-    assert_eq!(third.header("retry-after"), Some("5"));
-    drop(first);
-    drop(follow(&api, &held.call).await);
-    let mut again = follow(&api, &held.call).await;
+    let asking = || {
+        let mut request = api.reading(&format!("/v1/calls/{}/events", held.call));
+        request.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+        request
+    };
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        open.push(super::follow(&api, asking()).await);
+    }
+    let one_more = Reply::of(api.open(asking()).await).await;
+    assert_eq!(one_more.refusal(), "503 OVERLOADED");
+    assert_eq!(one_more.header("retry-after"), Some("5"));
+    // They leave their reader its requests.
+    assert_eq!(api.get("/v1/tools").await.status, 200);
+    open.pop();
+    drop(super::follow(&api, asking()).await);
+    let mut again = super::follow(&api, asking()).await;
     assert!(frame(&mut again).await.unwrap().starts_with("event: held"));
 }
 
 #[tokio::test]
 async fn a_response_that_is_still_streamed_counts_as_a_request() {
-    let config = ServerConfig { connections_max: 16, ..ServerConfig::default() };
+    let config = ServerConfig { connections_max: Bounded(16), ..ServerConfig::default() };
     let api = TestApi::with(config).await;
     let held = api.held("one").await;
     let mut open = Vec::new();

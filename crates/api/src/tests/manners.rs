@@ -71,7 +71,7 @@ async fn routes_and_methods_that_do_not_exist_are_problems() {
 #[tokio::test]
 async fn a_foreign_host_or_origin_is_403_on_every_route_even_with_a_token() {
     let config = ServerConfig {
-        allowed_origins: vec!["https://console.example".to_owned()],
+        allowed_origins: ["https://console.example".to_owned()].into(),
         ..ServerConfig::default()
     };
     let api = TestApi::with(config).await;

@@ -3,6 +3,7 @@
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use placet_identity::DevKey;
+use placet_types::bounded::Bounded;
 use rcgen::{
     BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
     generate_simple_self_signed,
@@ -239,8 +240,9 @@ async fn a_new_authority_is_welcome_in_handshakes_anyone_who_reads_its_file_firs
 #[tokio::test]
 async fn a_handshake_that_does_not_end_is_cut() {
     let tls = Handshakes::new().await;
-    let served =
-        tls.serve(ServerConfig { header_timeout_ms: 300, ..ServerConfig::default() }).await;
+    let served = tls
+        .serve(ServerConfig { header_timeout_ms: Bounded(300), ..ServerConfig::default() })
+        .await;
     let mut silent = TcpStream::connect(served.main).await.unwrap();
     silent.write_all(&[0x16, 0x03, 0x01]).await.unwrap();
     let mut rest = Vec::new();

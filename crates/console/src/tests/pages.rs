@@ -10,10 +10,8 @@ use placet_approvals::views::{
 use placet_ledger::store::{Admission, Changes, DirectiveQuery, Durability, Store as _};
 
 use super::{Browser, call_page, checked, key, now, page, settings, shown, visitor, with_link};
-use crate::{
-    bulk, edit, entry, grant, inbox, tests::sessions::MemorySessions, timeline, visitor::PageQuery,
-};
-use placet_api::testing::{self, CALL, TestApi, sample_detail};
+use crate::{bulk, edit, entry, grant, inbox, timeline, visitor::PageQuery};
+use placet_api::testing::{self, TestApi, sample_detail};
 
 /// Pages that anyone signed in can open, whatever their content.
 const PAGES: [&str; 16] = [
@@ -401,8 +399,7 @@ async fn an_external_approver_finds_what_to_decide_on_and_no_way_to_more() {
 
 #[tokio::test]
 async fn a_timeline_that_may_lack_steps_says_so_on_its_page() {
-    let call = CALL.parse().unwrap();
-    let page = timeline::view(&call, &testing::timeline(), &visitor().await, now());
+    let page = timeline::view(&testing::timeline(), &visitor().await, now());
     let text = shown(page).await;
     assert!(text.contains("there may be further steps between these"), "{text}");
     // Open details are found again by name when the page refreshes.
@@ -556,41 +553,4 @@ async fn a_page_hears_that_something_happened_and_not_what() {
     let end = tokio::time::timeout(std::time::Duration::from_secs(5), stream.body_mut().frame());
     assert!(end.await.unwrap().is_none());
     assert_eq!(browser.get("/").await.status, 303);
-}
-
-#[tokio::test]
-async fn a_page_hears_that_its_persons_sign_in_is_revoked_and_then_nothing_more() {
-    let browser = Browser::signed_in().await;
-    let mut stream = browser.api.open(page("/live", Some(&browser.session))).await;
-    browser.api.revoke("ben").await;
-    browser.api.held("one").await;
-    let frame = stream.body_mut().frame().await.unwrap().unwrap();
-    assert_eq!(frame.into_data().unwrap(), "event: ended\ndata: look\n\n");
-    assert!(stream.body_mut().frame().await.is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_page_left_open_is_no_sign_of_life_and_its_stream_ends_with_the_session() {
-    let mut settings = settings();
-    settings.sessions = std::sync::Arc::new(MemorySessions::going());
-    settings.idle_ms = 600_000;
-    let key = key(&settings);
-    let browser = Browser::on(Browser::api(settings).await, &key).await;
-    // The browser reconnects its stream now and then, and the person does nothing.
-    for _ in 0..2 {
-        let stream = browser.api.open(page("/live", Some(&browser.session))).await;
-        assert_eq!(stream.status(), 200);
-        tokio::time::advance(std::time::Duration::from_secs(240)).await;
-    }
-    let begun = tokio::time::Instant::now();
-    let mut stream = browser.api.open(page("/live", Some(&browser.session))).await;
-    while let Some(frame) = stream.body_mut().frame().await {
-        drop(frame);
-    }
-    assert!(begun.elapsed() < std::time::Duration::from_secs(180), "{:?}", begun.elapsed());
-    let ended = browser.get("/").await;
-    assert_eq!(
-        (ended.status.as_u16(), ended.header("location")),
-        (303, Some("/sign-in?to=%2F&ended=1"))
-    );
 }

@@ -1,7 +1,7 @@
-//! Aliases of read-only tools (TM-13): `mcp_<adapter>_<capability>`, and answers from a cache under that name.
+//! Aliases of read-only tools (TM-13): `mcp_<adapter>_<capability>`.
 //!
 //! Owns which capabilities may have one. Contracts that give capabilities the key `alias` are the allow-list. Not here: which of them
-//! score well enough, and what is cached; the engine's `aliases` does that. Invariant: only read-only capabilities have an alias.
+//! score well enough; the engine's `aliases` does that. Invariant: only read-only capabilities have an alias.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::{ensure, feature::Feature, file::CapabilityFile};
 use crate::{
     ids::CapabilityId,
-    json::is_default,
     mode::{ApprovalMode, Effect},
 };
 
-/// The longest time that a cached answer is returned, in milliseconds: one hour.
-pub const ANSWER_TTL_MS_MAX: u64 = 3_600_000;
 /// The longest alias: the limit of function calling.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -26,10 +23,6 @@ const NAME_BYTES_MAX: usize = 64;
 pub struct AliasFile {
     /// The condition for having the alias.
     pub when: AliasWhen,
-    /// How long an answer is cached for the same caller and arguments when called by the alias, in milliseconds; 0: not at all.
-    #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(range(max = 3_600_000))]
-    pub answer_ttl_ms: u64,
 }
 
 /// The condition for a capability to have its alias.
@@ -49,8 +42,6 @@ pub struct Alias {
     pub name: String,
     /// The condition for having it.
     pub when: AliasWhen,
-    /// How long a cached answer is returned, in milliseconds; 0: never.
-    pub answer_ttl_ms: u64,
 }
 
 impl Alias {
@@ -59,7 +50,7 @@ impl Alias {
     /// # Errors
     /// The reason, if this capability may have none.
     pub(super) fn of(id: &CapabilityId, file: &CapabilityFile) -> Result<Option<Self>, String> {
-        let Some(AliasFile { when, answer_ttl_ms }) = file.alias.clone() else { return Ok(None) };
+        let Some(AliasFile { when }) = file.alias.clone() else { return Ok(None) };
         let only_network = BTreeSet::from([ApprovalMode::Network]);
         let only_reads = file.mode == ApprovalMode::ReadOnly
             && file.effect == Effect::None
@@ -68,8 +59,7 @@ impl Alias {
         let name = format!("mcp_{}_{}", id.adapter(), id.capability());
         ensure(only_reads, "only a capability with `mode: read_only` may have one")?;
         ensure(!is_feature, "only a tool may have one")?;
-        ensure(answer_ttl_ms <= ANSWER_TTL_MS_MAX, "`answer_ttl_ms` must be at most 3600000")?;
         ensure(name.len() <= NAME_BYTES_MAX, "its name is longer than 64 bytes")?;
-        Ok(Some(Self { name, when, answer_ttl_ms }))
+        Ok(Some(Self { name, when }))
     }
 }

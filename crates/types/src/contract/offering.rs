@@ -204,10 +204,6 @@ mod tests {
             (json!({ "run_keys": ["tags"] }), "`string` or `integer`"),
             (json!({ "run_keys": ["pin"] }), "sensitive"),
             (json!({ "alias": { "when": "always" } }), "always"),
-            (
-                json!({ "alias": { "when": "pinned", "answer_ttl_ms": 3_600_001 } }),
-                "at most 3600000",
-            ),
             (json!({ "alias": { "when": "pinned" }, "also": ["delegated"] }), "mode: read_only"),
             (json!({ "alias": { "when": "pinned" }, "tool": "prompts/get" }), "only a tool"),
         ] {

@@ -86,9 +86,6 @@ pub struct ToolResultEnvelope {
     pub cost: Cost,
     /// Whether this is the recorded result of an earlier call with the same key.
     pub replayed: bool,
-    /// When the tool gave this answer, if it comes from the cache of the tool's alias (TM-13) and the tool was not called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached_at: Option<Timestamp>,
     /// Why the call did not succeed, or has not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,

@@ -1,9 +1,8 @@
-//! The places of event streams and of requests at work: how many there may be, and whose.
+//! The places of requests at work and of event streams: how many there may be, and whose.
 //!
-//! Owns the counts. Followers of calls and of the approval service have separate places, equally many; requests and streams that last have
-//! as many together as there are connections. Invariant: one principal has a quarter of them at most (four where there are fewer than 16),
-//! for requests and for streams that last a quarter each, so that its idle streams do not keep it from calling; one tenant has three
-//! quarters, so that nobody takes all places.
+//! Owns the counts. Requests and streams that last have as many places together as there are connections. Invariant: one principal has a
+//! quarter of them at most (four where there are fewer than 16), for requests and for streams that last a quarter each, so that its idle
+//! streams do not keep it from calling; one tenant has three quarters, so that nobody takes all places.
 
 use std::sync::Arc;
 
@@ -19,10 +18,6 @@ use crate::counts::Counts;
 /// What a place is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum About {
-    /// One call.
-    Call,
-    /// The approval service: what approvers see live.
-    Approvals,
     /// A request, until its answer is written, however long it waits and the answer lasts.
     Request,
     /// A stream that lasts while nothing happens, such as that of an MCP session.
@@ -31,19 +26,12 @@ pub enum About {
 
 /// All places of one API.
 #[derive(Debug)]
-pub(crate) struct Streams {
-    calls: Arc<Places>,
-    approvals: Arc<Places>,
-    requests: Arc<Places>,
-}
-
-type Person = (TenantId, PrincipalKind, PrincipalId);
-
-#[derive(Debug)]
-struct Places {
+pub(crate) struct Places {
     max: usize,
     open: Mutex<Open>,
 }
+
+type Person = (TenantId, PrincipalKind, PrincipalId);
 
 #[derive(Debug, Default)]
 struct Open {
@@ -54,7 +42,7 @@ struct Open {
 /// A place, released on drop.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is free again"]
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     whose: (Person, About),
 }
@@ -80,38 +68,32 @@ impl Full {
         };
         match about {
             About::Request => format!("too many requests{whose} are at work"),
-            About::Call | About::Approvals | About::Lasting => {
-                format!("too many event streams{whose} are open")
-            }
+            About::Lasting => format!("too many event streams{whose} are open"),
         }
     }
 }
 
-impl Streams {
-    /// With so many places for calls, as many for the approval service, and these for requests.
-    pub(crate) fn new(max: usize, requests_max: usize) -> Self {
-        let places = |max| Arc::new(Places { max, open: Mutex::default() });
-        Self { calls: places(max), approvals: places(max), requests: places(requests_max) }
+impl Places {
+    /// This many.
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, open: Mutex::default() })
     }
 
     /// A place for one more stream or request.
     ///
     /// # Errors
     /// [`Full`] when there is none for this principal.
-    pub(crate) fn place(&self, about: About, principal: &Principal) -> Result<Place, Full> {
-        let places = match about {
-            About::Call => &self.calls,
-            About::Approvals => &self.approvals,
-            About::Request | About::Lasting => &self.requests,
-        };
+    pub(crate) fn place(
+        self: &Arc<Self>,
+        about: About,
+        principal: &Principal,
+    ) -> Result<Place, Full> {
         let person = (principal.tenant_id.clone(), principal.kind, principal.id.clone());
         let whose = (person, about);
-        places.take(&whose)?;
-        Ok(Place { places: Arc::clone(places), whose })
+        self.take(&whose)?;
+        Ok(Place { places: Arc::clone(self), whose })
     }
-}
 
-impl Places {
     fn take(&self, whose: &(Person, About)) -> Result<(), Full> {
         let tenant = &whose.0.0;
         let mut open = self.open.lock();
@@ -153,10 +135,10 @@ mod tests {
     }
 
     /// Takes as many as are available.
-    fn fill(streams: &Streams, about: About, who: &Principal) -> (Vec<Place>, Full) {
+    fn fill(places: &Arc<Places>, about: About, who: &Principal) -> (Vec<Place>, Full) {
         let mut taken = Vec::new();
         loop {
-            match streams.place(about, who) {
+            match places.place(about, who) {
                 Ok(place) => taken.push(place),
                 Err(full) => return (taken, full),
             }
@@ -164,57 +146,54 @@ mod tests {
     }
 
     #[test]
-    fn one_principal_takes_a_quarter_one_tenant_three_and_the_approval_service_keeps_its_own() {
-        let streams = Streams::new(256, 8);
+    fn one_principal_takes_a_quarter_and_one_tenant_three() {
+        let places = Places::new(256);
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
-            let (taken, full) = fill(&streams, About::Call, &who("acme", name));
+            let (taken, full) = fill(&places, About::Lasting, &who("acme", name));
             assert_eq!((taken.len(), full), (64, Full::Own));
             held.push(taken);
         }
-        let (none, full) = fill(&streams, About::Call, &who("acme", "d"));
+        let (none, full) = fill(&places, About::Lasting, &who("acme", "d"));
         assert_eq!((none.len(), full), (0, Full::Tenant));
-        // People of another tenant can still follow, and the approval service is unaffected.
-        let (others, _) = fill(&streams, About::Call, &who("globex", "a"));
+        // People of another tenant still have some.
+        let (others, _) = fill(&places, About::Lasting, &who("globex", "a"));
         assert_eq!(others.len(), 64);
-        let (none, full) = fill(&streams, About::Call, &who("initech", "a"));
+        let (none, full) = fill(&places, About::Lasting, &who("initech", "a"));
         assert_eq!((none.len(), full), (0, Full::All));
-        let directives = fill(&streams, About::Approvals, &who("acme", "a")).0;
-        assert_eq!(directives.len(), 64);
-        assert_eq!(fill(&streams, About::Request, &who("acme", "a")).0.len(), 4);
         held.pop();
-        assert_eq!(fill(&streams, About::Call, &who("initech", "a")).0.len(), 64);
+        assert_eq!(fill(&places, About::Lasting, &who("initech", "a")).0.len(), 64);
     }
 
     #[test]
     fn streams_that_last_leave_their_principal_its_requests_and_other_tenants_their_share() {
-        let streams = Streams::new(8, 16);
+        let places = Places::new(16);
         let (agent, other) = (who("acme", "a"), who("acme", "b"));
-        let lasting = fill(&streams, About::Lasting, &agent);
-        let asking = fill(&streams, About::Request, &agent);
+        let lasting = fill(&places, About::Lasting, &agent);
+        let asking = fill(&places, About::Request, &agent);
         assert_eq!(
             (lasting.0.len(), lasting.1, asking.0.len(), asking.1),
             (4, Full::Own, 4, Full::Own)
         );
-        let (more, full) = fill(&streams, About::Lasting, &other);
+        let (more, full) = fill(&places, About::Lasting, &other);
         assert_eq!((more.len(), full), (4, Full::Own));
-        assert_eq!(fill(&streams, About::Request, &other).1, Full::Tenant);
-        assert_eq!(fill(&streams, About::Request, &who("globex", "a")).0.len(), 4);
+        assert_eq!(fill(&places, About::Request, &other).1, Full::Tenant);
+        assert_eq!(fill(&places, About::Request, &who("globex", "a")).0.len(), 4);
     }
 
     #[test]
-    fn nobody_is_remembered_who_has_no_stream_open() {
-        let streams = Streams::new(8, 8);
-        drop(fill(&streams, About::Call, &who("acme", "a")));
-        let open = streams.calls.open.lock();
+    fn nobody_is_remembered_who_has_no_place() {
+        let places = Places::new(8);
+        drop(fill(&places, About::Lasting, &who("acme", "a")));
+        let open = places.open.lock();
         assert!(open.by_tenant.is_empty() && open.by_person.is_empty());
     }
 
     #[test]
     fn a_few_places_are_still_places() {
         for (max, own) in [(1, 1), (2, 2), (5, 4), (16, 4), (20, 5)] {
-            let streams = Streams::new(max, 8);
-            assert_eq!(fill(&streams, About::Call, &who("acme", "a")).0.len(), own, "of {max}");
+            let places = Places::new(max);
+            assert_eq!(fill(&places, About::Request, &who("acme", "a")).0.len(), own, "of {max}");
         }
     }
 }
