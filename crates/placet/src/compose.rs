@@ -22,10 +22,7 @@ use placet_api::{
     tls::TlsSettings,
 };
 use placet_egress::{Destination, EgressClient, Limits, PrivateRanges};
-use placet_engine::{
-    engine::{Connectors, Engine, EngineParts, StartError},
-    reload::Read,
-};
+use placet_engine::engine::{Connectors, Engine, EngineParts, StartError};
 use placet_identity::{Secrets, SvidKeeper, Verifier};
 use placet_ledger::ledger::Ledger;
 use placet_store::{journal::Lock, notary::Notary};
@@ -96,7 +93,6 @@ pub(crate) struct Running {
 pub(crate) async fn start(
     config: &Config,
     world: &World,
-    read: Read,
     files_settings: FilesSettings,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
@@ -134,7 +130,7 @@ pub(crate) async fn start(
         secrets: Arc::new(config.secrets.clone()),
         broker: broker(config, &own, &clock)?,
         issuers: issuers::issuers_digest(config),
-        files: Some((Arc::new(files), read)),
+        files: Some(Arc::new(files)),
         contracts: contracts(world),
         directory: Arc::new(world.directory.clone()),
         policies: Arc::new(policies),

@@ -38,7 +38,7 @@ pub(crate) fn with_console(
         development: None,
         idle_ms: file.idle_ms.0,
         session_ms: file.session_ms.0,
-        sessions_max: usize::try_from(file.sessions_max.0).unwrap_or(usize::MAX),
+        sessions_max: file.sessions_max.size(),
         clock: Arc::clone(clock),
         sessions: Arc::clone(sessions),
     };

@@ -45,9 +45,9 @@ pub(crate) fn with_mcp(
     }
     let closing = CancellationToken::new();
     let ids = Arc::new(UlidSource::new(SystemClock));
-    let mut settings = config.mcp.settings();
-    settings.request_bytes_max = config.server.body_bytes_max;
-    settings.body_within = Duration::from_millis(config.server.request_timeout_ms);
+    let mut settings = config.mcp.clone();
+    settings.request_bytes_max = config.server.body_bytes_max.size();
+    settings.body_within = Duration::from_millis(config.server.request_timeout_ms.0);
     let console = notices::console(config, Some(&bound.address()));
     settings.pages =
         console.map(|console| ApprovalPages::new(console, &notary.secret_for(REQUEST_STATE)));

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::{FutureExt as _, future::BoxFuture};
-use placet_engine::reload::{Files, Loaded, Read};
+use placet_engine::reload::{Files, Loaded};
 use placet_identity::Verifier;
 use placet_types::digest::{Digest, DigestBuilder};
 
@@ -63,27 +63,13 @@ impl Files for ConfiguredFiles {
         async {
             for _ in 0..TRIES {
                 let started = Arc::clone(&self.started);
-                let reading = tokio::task::spawn_blocking(move || started.read());
-                let read = reading.await.map_err(|error| vec![error.to_string()])?;
-                let now = self.fingerprint().await;
-                // Files read during a write may be neither the old nor the new version.
-                let is_torn = |loaded: &Loaded| Ok(loaded.read.fingerprint) != now;
-                match read {
-                    Ok(loaded) if is_torn(&loaded) => tokio::time::sleep(PAUSE).await,
-                    read => return read,
+                let reading = tokio::task::spawn_blocking(move || started.read_whole());
+                match reading.await.map_err(|error| vec![error.to_string()])? {
+                    Some(read) => return read,
+                    None => tokio::time::sleep(PAUSE).await,
                 }
             }
             Err(vec!["the files kept changing while they were read: try once more".to_owned()])
-        }
-        .boxed()
-    }
-
-    fn fingerprint(&self) -> BoxFuture<'_, Result<Digest, String>> {
-        async {
-            let started = Arc::clone(&self.started);
-            let looking = tokio::task::spawn_blocking(move || started.fingerprint());
-            let found = looking.await.map_err(|error| error.to_string())?;
-            found.map_err(|failure| failure.in_a_line())
         }
         .boxed()
     }
@@ -108,6 +94,14 @@ impl Started {
     fn fingerprint(&self) -> Result<Digest, Failure> {
         let now = Config::read(self.config.origin.clone(), &self.environment)?;
         fingerprint(&self.with(&now))
+    }
+
+    /// Reads everything; `None` if a file changed meanwhile: what was read may then be neither the old nor the new version.
+    fn read_whole(&self) -> Option<Result<Loaded, Vec<String>>> {
+        let before = self.fingerprint().ok();
+        let read = self.read();
+        let is_torn = read.is_ok() && (before.is_none() || before != self.fingerprint().ok());
+        (!is_torn).then_some(read)
     }
 
     fn read(&self) -> Result<Loaded, Vec<String>> {
@@ -146,8 +140,6 @@ impl Started {
         let name = config.origin.as_deref().unwrap_or(Path::new("the defaults"));
         let console = config.console.check(name, &config.identity.issuers, &config.secrets);
         console.attempted("the issuers cannot be used")?;
-        // First, so that a file that changes while it is read is noticed afterwards.
-        let fingerprint = fingerprint(&config);
         let world = World::load(&config)?;
         let policies = world.compile(&world.bundle, &config).map_err(|found| refused(&found))?;
         let issuers =
@@ -158,13 +150,27 @@ impl Started {
             directory: Arc::new(world.directory),
             issuers,
             issuers_digest: issuers::issuers_digest(&config),
-            read: Read { fingerprint: fingerprint?, needs_restart: needs_restart.to_vec() },
+            needs_restart: needs_restart.to_vec(),
         })
     }
 }
 
+/// What is read from the files that a configuration names, none of which changed meanwhile.
+pub(crate) fn read_unchanged<T>(
+    config: &Config,
+    read: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let before = fingerprint(config).ok();
+    let read = read()?;
+    if before.is_none() || before != fingerprint(config).ok() {
+        return Err(Failure::new("the files changed while they were read")
+            .try_this("start again once all of them are in place"));
+    }
+    Ok(read)
+}
+
 /// A digest over names and bytes of the configuration file and of all files that it names for policies, contracts and the directory.
-pub(crate) fn fingerprint(config: &Config) -> Result<Digest, Failure> {
+fn fingerprint(config: &Config) -> Result<Digest, Failure> {
     let listed = |folder: &Path, extensions: &[&str]| {
         let what = || format!("the files in `{}` cannot be listed", folder.display());
         world::files_of(folder, extensions).map_err(|error| Failure::new(what()).because(error))
@@ -209,7 +215,7 @@ mod tests {
         let mut now = ConfigFile { policies: Some("policies".into()), ..before.clone() };
         assert_eq!(needs_restart(&before, &now), Vec::<String>::new());
         now.audience = "other".to_owned();
-        now.limits.body_bytes_max.0 = 2;
-        assert_eq!(needs_restart(&before, &now), ["audience", "limits"]);
+        now.http.body_bytes_max.0 = 2;
+        assert_eq!(needs_restart(&before, &now), ["audience", "http"]);
     }
 }

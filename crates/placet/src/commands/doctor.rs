@@ -308,6 +308,19 @@ async fn issuers(config: &Config, world: &World) -> Vec<Check> {
         config.identity.client_authorities.len(),
     ];
     let configured = configured.into_iter().fold(0, usize::saturating_add);
+    let issuers = config.identity.issuers.iter().map(|issuer| &issuer.tenant);
+    let domains = config.identity.trust_domains.iter().map(|domain| &domain.tenant);
+    let authorities = config.identity.client_authorities.iter().map(|authority| &authority.tenant);
+    let mut tenants = issuers.chain(domains).chain(authorities);
+    if let Some(tenant) = tenants.find(|tenant| !world.directory.tenants.contains_key(*tenant)) {
+        let found = format!("tenant `{tenant}` is not in the directory");
+        checks.push(Check::warn(
+            about,
+            found,
+            "add it there, or fix the name; its callers may do nothing",
+        ));
+        return checks;
+    }
     checks.push(Check::ok(about, format!("{configured} configured{development}")));
     checks
 }

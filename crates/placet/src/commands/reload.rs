@@ -67,12 +67,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 
 fn print_report(status: &StatusView) {
     output::line(format!(
-        "active: {} with the policies {}, epoch {}, since {}; files on disk, as the server saw them up to 5 s ago: {}",
+        "active: {} with the policies {}, epoch {}, since {}",
         status.active.short(),
         status.bundle.short(),
         status.epoch,
-        status.since,
-        status.disk.in_words()
+        status.since
     ));
     if status.mode == EngineMode::Lockdown {
         output::line("lockdown: no call runs until somebody lifts it");

@@ -10,9 +10,13 @@ use std::{
     time::Duration,
 };
 
-use clap::Args as ClapArgs;
+use clap::{
+    Args as ClapArgs,
+    builder::{PossibleValuesParser, TypedValueParser as _},
+};
 use placet_adapter_files::files::FilesSettings;
-use placet_engine::{engine::Engine, reload::Read};
+use placet_engine::engine::Engine;
+use placet_telemetry::export::LogFormat;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use url::Url;
@@ -20,10 +24,7 @@ use url::Url;
 use crate::{
     commands::console::{self, LINK_LIFE},
     compose::{self, Running},
-    config::{
-        file::LogFormatFile,
-        load::{Config, ConfigArgs, log_format},
-    },
+    config::load::{Config, ConfigArgs},
     development::{DEV_AGENT, DEV_TENANT},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
@@ -52,8 +53,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     admin_listen: Option<SocketAddr>,
     /// The format of log lines; overrides the configuration file.
-    #[arg(long, value_name = "FORMAT")]
-    log: Option<LogFormatFile>,
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_parser = PossibleValuesParser::new(LogFormat::ALL.map(LogFormat::as_str))
+            .try_map(|word| word.parse::<LogFormat>())
+    )]
+    log: Option<LogFormat>,
     /// Print the addresses as one line of JSON instead of a greeting; without a sign-in link, which `placet console --json` prints.
     #[arg(long)]
     json: bool,
@@ -80,16 +86,14 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     config.check_secrets()?;
     config.server.listen = args.listen.unwrap_or(config.server.listen);
     config.server.admin_listen = args.admin_listen.unwrap_or(config.server.admin_listen);
-    config.telemetry.log_format = args.log.map_or(config.telemetry.log_format, log_format);
+    config.telemetry.log_format = args.log.unwrap_or(config.telemetry.log_format);
     config.settings.ledger.rolls_back = args.roll_back_policies;
-    let fingerprint = reload::fingerprint(&config);
-    let world = World::load(&config)?;
-    let read = Read { fingerprint: fingerprint?, needs_restart: Vec::new() };
+    let world = reload::read_unchanged(&config, || World::load(&config))?;
     let files = FilesSettings { pause_after_effect_ms: args.inject_pause_after_effect_ms };
     // Registered before anything is open, so that no signal is missed.
     let mut signals = Signals::listen()?;
     let running = tokio::select! {
-        running = compose::start(&config, &world, read, files) => running?,
+        running = compose::start(&config, &world, files) => running?,
         () = signals.next() => return Ok(Exit::Ok),
     };
     config.secrets.warn_of_open_files();

@@ -5,11 +5,11 @@
 use std::{net::IpAddr, path::Path};
 
 use placet_identity::{IssuerConfig, Secrets, SignInConfig};
+use placet_types::bounded::Bounded;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::file::Bounded;
 use crate::yaml::FileProblem;
 
 /// The web console.

@@ -4,21 +4,25 @@
 //! `placet schema config`.
 
 use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
 
-use placet_api::config::{ADMIN_PORT, PORT};
+use placet_api::config::{ADMIN_PORT, PORT, ServerConfig};
 use placet_credentials::StsConfig;
 use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig};
+use placet_mcp_server::McpSettings;
 use placet_notify::config::NotifyConfig;
-use placet_types::ids::{EnvironmentName, GroupId};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use placet_telemetry::export::{LogFormat, OtlpProtocol};
+use placet_types::{
+    bounded::Bounded,
+    ids::{EnvironmentName, GroupId},
+};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-use super::{console::ConsoleFile, ledger::LedgerFile, mcp::McpFile, trust::TrustFile};
+use super::{console::ConsoleFile, ledger::LedgerFile, trust::TrustFile};
 
 /// The configuration of one process. Relative paths are relative to this file's folder.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -66,11 +70,11 @@ pub(crate) struct ConfigFile {
     pub(crate) sts: Vec<StsConfig>,
     /// Additional root certificates for outgoing connections, and the client certificates that Placet presents on them.
     pub(crate) trust: TrustFile,
-    /// The host names and web origins that the HTTP API accepts.
-    pub(crate) http: HttpFile,
+    /// What the HTTP API accepts: names, connections, requests and event streams.
+    pub(crate) http: ServerConfig,
     /// Traces and logs.
     pub(crate) telemetry: TelemetryFile,
-    /// Limits on calls, connections, requests and event streams.
+    /// Limits on calls.
     pub(crate) limits: LimitsFile,
     /// The audit chain.
     pub(crate) audit: AuditFile,
@@ -79,7 +83,7 @@ pub(crate) struct ConfigFile {
     /// The web console.
     pub(crate) console: ConsoleFile,
     /// The MCP endpoint.
-    pub(crate) mcp: McpFile,
+    pub(crate) mcp: McpSettings,
     /// Who is notified about held calls and directives, and through which channels.
     pub(crate) notifications: NotifyConfig,
 }
@@ -106,13 +110,13 @@ impl Default for ConfigFile {
             secrets: BTreeMap::new(),
             sts: Vec::new(),
             trust: TrustFile::default(),
-            http: HttpFile::default(),
+            http: ServerConfig::default(),
             telemetry: TelemetryFile::default(),
             limits: LimitsFile::default(),
             audit: AuditFile::default(),
             ledger: LedgerFile::default(),
             console: ConsoleFile::default(),
-            mcp: McpFile::default(),
+            mcp: McpSettings::default(),
             notifications: NotifyConfig::default(),
         }
     }
@@ -197,16 +201,6 @@ pub(crate) struct TlsFile {
     pub(crate) key: PathBuf,
 }
 
-/// The host names and web origins that the HTTP API accepts.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct HttpFile {
-    /// Host names of this service, `name` or `name:port`. Loopback names are always accepted.
-    pub(crate) allowed_hosts: BTreeSet<String>,
-    /// Web origins whose scripts may call the API, such as `https://console.example`.
-    pub(crate) allowed_origins: BTreeSet<String>,
-}
-
 /// Traces and logs.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -220,7 +214,7 @@ pub(crate) struct TelemetryFile {
     #[serde(deserialize_with = "ratio")]
     pub(crate) sample_ratio: f64,
     /// The format of log lines.
-    pub(crate) log: LogFormatFile,
+    pub(crate) log: LogFormat,
     /// Which events are logged, such as `info,rmcp=warn,placet_engine=debug`.
     pub(crate) log_filter: String,
 }
@@ -231,22 +225,10 @@ impl Default for TelemetryFile {
             otlp: None,
             service_name: "placet".to_owned(),
             sample_ratio: 1.0,
-            log: LogFormatFile::People,
+            log: LogFormat::People,
             log_filter: "info,rmcp=warn".to_owned(),
         }
     }
-}
-
-/// The format of log lines.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
-)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LogFormatFile {
-    /// One JSON object per line.
-    Json,
-    /// One line of text.
-    People,
 }
 
 /// An OTLP collector.
@@ -258,7 +240,7 @@ pub(crate) struct OtlpFile {
     pub(crate) endpoint: url::Url,
     /// The OTLP protocol.
     #[serde(default)]
-    pub(crate) protocol: OtlpProtocolFile,
+    pub(crate) protocol: OtlpProtocol,
     /// HTTP headers or gRPC metadata sent with each export, by name. Each value is a secret.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, HeaderFile>,
@@ -282,19 +264,7 @@ pub(crate) struct HeaderFile {
     pub(crate) secret: String,
 }
 
-/// An OTLP protocol.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) enum OtlpProtocolFile {
-    /// gRPC, usually on port 4317.
-    #[default]
-    #[serde(rename = "grpc")]
-    Grpc,
-    /// Protobuf over HTTP, usually on port 4318.
-    #[serde(rename = "http/protobuf")]
-    HttpProtobuf,
-}
-
-/// Limits on calls, connections, requests and event streams.
+/// Limits on calls.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitsFile {
@@ -307,30 +277,6 @@ pub(crate) struct LimitsFile {
     pub(crate) held_per_agent_max: Bounded<1, 1_000_000>,
     /// Workers in each stage of the call pipeline.
     pub(crate) stage_workers: Bounded<1, 64>,
-    /// The largest request body, in bytes.
-    pub(crate) body_bytes_max: Bounded<1_024, 16_777_216>,
-    /// Connections that may be open at the same time; more wait in the operating system's queue. It also limits open requests, and streams
-    /// that last while nothing happens: a quarter of it for each (but at least four) for one principal, three quarters for both together
-    /// for one tenant. Further ones get `OVERLOADED`.
-    pub(crate) connections_max: Bounded<1, 65_536>,
-    /// Connections that one client address (for IPv6: one /64) may have open; further ones are closed. Must not exceed `connections_max`.
-    /// Behind a proxy or load balancer, which has one address for all callers, set it to `connections_max`.
-    pub(crate) connections_per_address_max: Bounded<1, 65_536>,
-    /// How long a connection accepts requests, in milliseconds. Requests in progress then have `stream_ms_max` to end.
-    pub(crate) connection_ms_max: Bounded<1_000, 86_400_000>,
-    /// How long a caller may read nothing of what it is sent before its connection is closed, in milliseconds.
-    pub(crate) write_timeout_ms: Bounded<1_000, 600_000>,
-    /// How long a request head or a TLS handshake may take, and how long a connection may be idle, in milliseconds.
-    pub(crate) header_timeout_ms: Bounded<1_000, 600_000>,
-    /// How long a request body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
-    pub(crate) request_timeout_ms: Bounded<1_000, 3_600_000>,
-    /// Event streams of calls that may be open at the same time; event streams of approvals have as many places of their own. One principal
-    /// may have a quarter of them (but at least four), one tenant three quarters. Further streams get `OVERLOADED`.
-    pub(crate) streams_max: Bounded<1, 65_536>,
-    /// How often an idle event stream sends a comment, in milliseconds. Must be shorter than the idle timeout of any proxy in between.
-    pub(crate) heartbeat_ms: Bounded<1_000, 600_000>,
-    /// How long an event stream may last, in milliseconds. Its reader then reconnects.
-    pub(crate) stream_ms_max: Bounded<60_000, 86_400_000>,
     /// The maximum age of an MCP server's tool list when a call is checked against its pin, in milliseconds. Before a destructive call the
     /// list is always read again.
     pub(crate) live_list_ms_max: Bounded<0, 30_000>,
@@ -340,8 +286,6 @@ pub(crate) struct LimitsFile {
     pub(crate) answers_kept_ms: Bounded<0, 86_400_000>,
     /// The maximum number of such results.
     pub(crate) answers_kept_max: Bounded<1, 1_000_000>,
-    /// How long open requests may take to end after the process was asked to stop, in milliseconds.
-    pub(crate) drain_ms: Bounded<1, 3_600_000>,
     /// The minimum free disk space for the embedded ledger, in bytes. Below it new calls are refused, reads too, so that calls in progress
     /// can still be recorded, and `/readyz` reports it; so at least the room of two segments of the journal.
     pub(crate) free_space_bytes_min: Bounded<134_217_728, 1_125_899_906_842_624>,
@@ -354,21 +298,10 @@ impl Default for LimitsFile {
             calls_in_flight_per_tenant_max: Bounded(1_024),
             held_per_agent_max: Bounded(100),
             stage_workers: Bounded(4),
-            body_bytes_max: Bounded(1_048_576),
-            connections_max: Bounded(1_024),
-            connections_per_address_max: Bounded(256),
-            connection_ms_max: Bounded(3_600_000),
-            write_timeout_ms: Bounded(30_000),
-            header_timeout_ms: Bounded(10_000),
-            request_timeout_ms: Bounded(30_000),
-            streams_max: Bounded(256),
-            heartbeat_ms: Bounded(15_000),
-            stream_ms_max: Bounded(3_600_000),
             live_list_ms_max: Bounded(30_000),
             identity_refresh_ms: Bounded(60_000),
             answers_kept_ms: Bounded(600_000),
             answers_kept_max: Bounded(10_000),
-            drain_ms: Bounded(30_000),
             free_space_bytes_min: Bounded(268_435_456),
         }
     }
@@ -391,36 +324,6 @@ pub(crate) enum ReadAudit {
     Written,
     /// Once its audit entry is synced to disk.
     Durable,
-}
-
-/// A number between two bounds, which the schema names too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(crate) struct Bounded<const MIN: u64, const MAX: u64>(pub(crate) u64);
-
-impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = u64::deserialize(deserializer)?;
-        if (MIN..=MAX).contains(&number) {
-            Ok(Self(number))
-        } else {
-            Err(D::Error::custom(format!("{number} is not between {MIN} and {MAX}")))
-        }
-    }
-}
-
-impl<const MIN: u64, const MAX: u64> JsonSchema for Bounded<MIN, MAX> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("number_{MIN}_{MAX}").into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "format": "uint64", "minimum": MIN, "maximum": MAX })
-    }
 }
 
 fn ratio<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {

@@ -12,12 +12,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use placet_engine::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_ledger::proof::note::NoteName;
 use placet_store::postgres::{DatabaseUrl, PostgresConfig};
-use placet_types::ids::TenantId;
+use placet_types::{bounded::Bounded, ids::TenantId};
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
-use super::file::{Bounded, SecretFile};
+use super::file::SecretFile;
 
 /// Where records are stored, and for how long.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -218,7 +218,7 @@ impl LedgerPlan {
 
     /// How many backups are kept.
     pub(crate) fn backups_max(&self) -> usize {
-        usize::try_from(self.file.backups_max.0).unwrap_or(usize::MAX)
+        self.file.backups_max.size()
     }
 
     /// For how long segments stay in place.

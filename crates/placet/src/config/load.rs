@@ -14,17 +14,17 @@ use placet_credentials::{StsConfig, check_all};
 use placet_egress::Trust;
 use placet_engine::settings::Settings;
 use placet_identity::{IdentityConfig, KeySource, SecretError, SecretSource, Secrets};
+use placet_mcp_server::McpSettings;
 use placet_notify::config::NotifyConfig;
-use placet_telemetry::export::{LogFormat, OtlpConfig, OtlpProtocol, TelemetryConfig};
+use placet_telemetry::export::{OtlpConfig, TelemetryConfig};
 use placet_types::ids::EnvironmentName;
 use secrecy::SecretString;
 
 pub(crate) use super::args::{ConfigArgs, LocalArgs};
 use super::{
     console::ConsoleFile,
-    file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile, TlsFile},
+    file::{ConfigFile, OtlpFile, ReadAudit, SecretFile, TlsFile},
     ledger::LedgerPlan,
-    mcp::McpFile,
     otel,
 };
 use crate::{
@@ -80,7 +80,7 @@ pub(crate) struct Config {
     /// The web console.
     pub(crate) console: ConsoleFile,
     /// The MCP endpoint.
-    pub(crate) mcp: McpFile,
+    pub(crate) mcp: McpSettings,
     /// Who is told of what happens to held calls.
     pub(crate) notifications: NotifyConfig,
     /// As written, to compare with a later reading of the file.
@@ -357,7 +357,7 @@ impl Reading<'_> {
         let from_environment = self.environment.get("OTEL_SERVICE_NAME").filter(|_| !named);
         Ok(TelemetryConfig {
             otlp,
-            log_format: log_format(file.telemetry.log),
+            log_format: file.telemetry.log,
             log_filter: file.telemetry.log_filter.clone(),
             service_name: from_environment.unwrap_or_else(|| file.telemetry.service_name.clone()),
             resource_attributes: otel::resource_attributes(self.environment)?,
@@ -379,10 +379,7 @@ impl Reading<'_> {
         };
         Ok(OtlpConfig {
             endpoint: file.endpoint.clone(),
-            protocol: match file.protocol {
-                OtlpProtocolFile::Grpc => OtlpProtocol::Grpc,
-                OtlpProtocolFile::HttpProtobuf => OtlpProtocol::HttpProtobuf,
-            },
+            protocol: file.protocol,
             headers: file.headers.iter().filter_map(header).collect::<Result<_, _>>()?,
             timeout_ms: file.timeout_ms.0,
         })
@@ -392,28 +389,14 @@ impl Reading<'_> {
         let config = ServerConfig {
             listen: file.listen,
             admin_listen: file.admin_listen,
-            allowed_hosts: file.http.allowed_hosts.iter().cloned().collect(),
-            allowed_origins: file.http.allowed_origins.iter().cloned().collect(),
-            body_bytes_max: narrow(file.limits.body_bytes_max.0),
-            connections_max: u32::try_from(file.limits.connections_max.0).unwrap_or(u32::MAX),
-            connections_per_address_max: u32::try_from(file.limits.connections_per_address_max.0)
-                .unwrap_or(u32::MAX),
-            connection_ms_max: file.limits.connection_ms_max.0,
-            write_timeout_ms: file.limits.write_timeout_ms.0,
-            header_timeout_ms: file.limits.header_timeout_ms.0,
-            request_timeout_ms: file.limits.request_timeout_ms.0,
-            streams_max: narrow(file.limits.streams_max.0),
-            heartbeat_ms: file.limits.heartbeat_ms.0,
-            stream_ms_max: file.limits.stream_ms_max.0,
-            drain_ms: file.limits.drain_ms.0,
             public_url: file.console.public_url.clone(),
             resource: is_url(&file.audience).then(|| file.audience.clone()),
             authorization_servers: authorization_servers(file),
-            ..ServerConfig::default()
+            ..file.http.clone()
         };
-        if config.connections_per_address_max > config.connections_max {
-            let problem = "must not be more than `limits.connections_max`";
-            let key = "limits.connections_per_address_max";
+        if config.connections_per_address_max.0 > config.connections_max.0 {
+            let problem = "must not be more than `http.connections_max`";
+            let key = "http.connections_per_address_max";
             return Err(FileProblem::at(self.name, key, problem));
         }
         Ok(config)
@@ -421,15 +404,15 @@ impl Reading<'_> {
 
     fn settings(&self, file: &ConfigFile, ledger: &LedgerPlan) -> Settings {
         Settings {
-            calls_in_flight_max: narrow(file.limits.calls_in_flight_max.0),
-            calls_in_flight_per_tenant_max: narrow(file.limits.calls_in_flight_per_tenant_max.0),
-            held_per_agent_max: narrow(file.limits.held_per_agent_max.0),
-            stage_workers: narrow(file.limits.stage_workers.0),
+            calls_in_flight_max: file.limits.calls_in_flight_max.size(),
+            calls_in_flight_per_tenant_max: file.limits.calls_in_flight_per_tenant_max.size(),
+            held_per_agent_max: file.limits.held_per_agent_max.size(),
+            stage_workers: file.limits.stage_workers.size(),
             durable_reads: file.audit.reads == ReadAudit::Durable,
             live_list_ms_max: file.limits.live_list_ms_max.0,
             identity_refresh_ms: file.limits.identity_refresh_ms.0,
             answers_kept_ms: file.limits.answers_kept_ms.0,
-            answers_kept_max: narrow(file.limits.answers_kept_max.0),
+            answers_kept_max: file.limits.answers_kept_max.size(),
             operators: file.operators.clone(),
             callbacks: file.notifications.callbacks(),
             ledger: ledger.settings(),
@@ -445,16 +428,4 @@ fn is_url(text: &str) -> bool {
 fn authorization_servers(file: &ConfigFile) -> Vec<String> {
     let told = file.issuers.iter().filter(|issuer| issuer.advertised);
     told.map(|issuer| issuer.issuer.clone()).filter(|issuer| is_url(issuer)).collect()
-}
-
-/// How log lines look, from the word in the file or on the command line.
-pub(crate) const fn log_format(format: LogFormatFile) -> LogFormat {
-    match format {
-        LogFormatFile::Json => LogFormat::Json,
-        LogFormatFile::People => LogFormat::People,
-    }
-}
-
-fn narrow(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -8,7 +8,6 @@ pub(crate) mod console;
 pub(crate) mod file;
 pub(crate) mod ledger;
 pub(crate) mod load;
-mod mcp;
 pub(crate) mod names;
 pub(crate) mod otel;
 pub(crate) mod trust;

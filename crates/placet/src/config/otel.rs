@@ -27,12 +27,10 @@ pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>,
     let mut endpoint = Url::parse(&endpoint)
         .map_err(|error| problem(&endpoint_name, format!("is not a URL: {error}")))?;
     let protocol = match either(environment, "PROTOCOL") {
-        None => OtlpProtocol::Grpc,
-        Some((name, text)) => match text.as_str() {
-            "grpc" => OtlpProtocol::Grpc,
-            "http/protobuf" => OtlpProtocol::HttpProtobuf,
-            _ => return Err(problem(&name, "must be `grpc` or `http/protobuf`")),
-        },
+        None => OtlpProtocol::default(),
+        Some((name, text)) => {
+            text.parse().map_err(|_unknown| problem(&name, "must be `grpc` or `http/protobuf`"))?
+        }
     };
     if protocol == OtlpProtocol::HttpProtobuf
         && let Some(base) = endpoint.path().strip_suffix(TRACES_PATH).map(str::to_owned)

@@ -2,15 +2,15 @@
 //!
 //! Owns the table. `placet audit prove` proves that the entries are in the log.
 
-use placet_api::documents::Timeline;
-use placet_approvals::views::TimelineStep;
+use placet_approvals::views::{TimelineStep, TimelineView};
 use placet_types::{error::ErrorCode, ids::ToolCallId, principal, text::visible};
 
 use crate::{client::Client, failure::Outcome, output};
 
 /// Shows it.
 pub(super) async fn run(client: &Client, call: &ToolCallId) -> Outcome {
-    let timeline: Timeline = client.get(&["v1", "calls", call.as_str(), "timeline"], &[]).await?;
+    let timeline: TimelineView =
+        client.get(&["v1", "calls", call.as_str(), "timeline"], &[]).await?;
     client.answer(&timeline, |timeline| {
         if timeline.steps.is_empty() {
             return output::line(format!("no steps of {call} are in the log"));

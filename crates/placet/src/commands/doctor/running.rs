@@ -1,8 +1,8 @@
-//! Whether a running server has what the files on disk say.
+//! Whether a running server has the policies that are on disk.
 //!
 //! Owns the one check that asks a server; where none answers there is nothing to compare.
 
-use placet_engine::views::{Readiness, status::DiskState};
+use placet_engine::views::Readiness;
 use placet_types::{digest::Digest, mode::EngineMode};
 use url::Url;
 
@@ -11,8 +11,7 @@ use crate::{client::Client, config::load::Config, storage};
 
 const ABOUT: &str = "running";
 
-/// What the server at the configured admin listener has active, against the policies as they were just read and against the files as the
-/// server saw them last.
+/// What the server at the configured admin listener has active, against the policies as they were just read.
 pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<Check> {
     if !may_run(config) {
         return None;
@@ -23,17 +22,12 @@ pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<C
     let readiness: Readiness = reply.read().ok()?;
     let active = readiness.active;
     let has_other_policies = policies.is_some_and(|policies| policies != active.bundle);
-    let files = if has_other_policies {
-        format!("policies on disk: {}", DiskState::Differs.in_words())
-    } else {
-        let seen = "files on disk, as the server saw them up to 5 s ago";
-        format!("{seen}: {}", active.disk.in_words())
-    };
     let found = format!(
-        "active {}, epoch {}, since {}; {files}",
+        "active {}, epoch {}, since {}; policies on disk: {}",
         active.active.short(),
         active.epoch,
-        active.since
+        active.since,
+        if has_other_policies { "different" } else { "the same" }
     );
     let needs_restart = active.needs_restart.join("`, `");
     Some(if active.mode == EngineMode::Lockdown {
@@ -44,7 +38,7 @@ pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<C
             "another server has activated epoch {epoch}: put the same files here, then `placet reload`"
         );
         Check::warn(ABOUT, found, todo)
-    } else if has_other_policies || active.disk != DiskState::Same {
+    } else if has_other_policies {
         Check::warn(ABOUT, found, "`placet reload` applies them, if they pass the checks")
     } else if !needs_restart.is_empty() {
         let todo = format!("restart it to apply `{needs_restart}` of the configuration");
