@@ -312,7 +312,7 @@ async fn a_configuration_that_is_wrong_is_refused_with_its_file_line_and_key() {
     for (text, words) in [
         ("data: data\nlisten_on: 127.0.0.1:1\n", &["placet.yaml:2", "listen_on"][..]),
         ("data: data\nlimits:\n  calls_in_flight: 5\n", &["placet.yaml:3", "calls_in_flight"]),
-        ("data: data\nlimits:\n  drain_ms: 0\n", &["placet.yaml:3", "between 1 and"]),
+        ("data: data\nhttp:\n  drain_ms: 0\n", &["placet.yaml:3", "between 1 and"]),
         ("data: data\naudit: { reads: sometimes }\n", &["placet.yaml:2", "sometimes"]),
         ("data: [\n", &["placet.yaml"]),
         ("data: data\ndata: other\n", &["placet.yaml:2", "data"]),

@@ -69,7 +69,7 @@ async fn who_sends_requests_and_never_reads_loses_the_connection() {
     let limits = json!({
         "connections_max": 8, "connections_per_address_max": 8, "write_timeout_ms": 1_000, "header_timeout_ms": 1_000,
     });
-    let setup = Setup::new().with("limits", limits);
+    let setup = Setup::new().with("http", limits);
     let placet = setup.start().await;
     let token = setup.token("agent", "dev-agent").await;
     assert!(is_served(asked(&placet, "127.0.0.1", "/v1/tools", &token).await.as_ref()));
@@ -83,7 +83,7 @@ async fn who_sends_requests_and_never_reads_loses_the_connection() {
     // Anyone who watches is told, on the other listener.
     until("it is not ready", || async { placet.ask("/readyz").await.status == 503 }).await;
     let ready = placet.ask("/readyz").await;
-    assert!(ready.text().contains("limits.connections_max"), "{}", ready.text());
+    assert!(ready.text().contains("http.connections_max"), "{}", ready.text());
     let began = Instant::now();
     until("the others are served again", || async {
         is_served(asked(&placet, "127.0.0.1", "/v1/tools", &token).await.as_ref())
@@ -100,7 +100,7 @@ async fn half_heads_of_one_address_leave_places_for_others() {
     let limits = json!({
         "connections_max": 8, "connections_per_address_max": 4, "header_timeout_ms": 600_000,
     });
-    let setup = Setup::new().with("limits", limits);
+    let setup = Setup::new().with("http", limits);
     let placet = setup.start().await;
     let token = setup.token("agent", "dev-agent").await;
     let mut half = Vec::new();
@@ -116,7 +116,7 @@ async fn half_heads_of_one_address_leave_places_for_others() {
         closed += usize::from(is_closed(stream).await);
     }
     assert_eq!(closed, 8, "those beyond the share of the address are closed");
-    assert!(placet.log().contains("limits.connections_per_address_max"), "{}", placet.log());
+    assert!(placet.log().contains("http.connections_per_address_max"), "{}", placet.log());
     // Places come back with the connections.
     drop(half);
     until("the address is served again", || async {
@@ -129,7 +129,7 @@ async fn half_heads_of_one_address_leave_places_for_others() {
 #[tokio::test]
 async fn long_polls_of_one_token_leave_connections_for_others() {
     let limits = json!({ "connections_max": 16, "connections_per_address_max": 16 });
-    let setup = Setup::new().with("limits", limits);
+    let setup = Setup::new().with("http", limits);
     setup.put("a.txt", "x");
     let placet = setup.start().await;
     let agent = setup.token("agent", "dev-agent").await;
@@ -176,7 +176,7 @@ async fn long_polls_of_one_token_leave_connections_for_others() {
 #[tokio::test]
 async fn mcp_streams_of_one_token_leave_connections_for_others() {
     let limits = json!({ "connections_max": 16, "connections_per_address_max": 16 });
-    let setup = Setup::new().with("limits", limits);
+    let setup = Setup::new().with("http", limits);
     let placet = setup.start().await;
     let agent = setup.token("agent", "dev-agent").await;
     let ben = setup.token("user", "ben").await;

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
+    sync::OnceCell,
 };
 
 use crate::{
@@ -178,6 +179,8 @@ struct World {
     provider: Provider,
     guarded: Guarded,
     placet: Placet,
+    /// Ben's token, made once: tests ask for him many times a second.
+    ben: OnceCell<String>,
 }
 
 pub(crate) const DIRECTORY: &str = r#"{ "tenants": { "acme": {
@@ -229,7 +232,7 @@ impl World {
         contract["capabilities"]["send"]["mode"] = json!("destructive");
         let setup = exchanging(setup.contract("mail", &contract), &provider);
         let placet = setup.start().await;
-        Self { setup, provider, guarded, placet }
+        Self { setup, provider, guarded, placet, ben: OnceCell::new() }
     }
 
     fn agent(&self) -> Client {
@@ -247,8 +250,9 @@ impl World {
     }
 
     async fn bens_token(&self) -> String {
-        let token = self.setup.configured(&["token", "user", "ben", "--tenant", "acme"]).await;
-        token.ok().trim().to_owned()
+        let words = ["token", "user", "ben", "--tenant", "acme"];
+        let made = async || self.setup.configured(&words).await.ok().trim().to_owned();
+        self.ben.get_or_init(made).await.clone()
     }
 
     /// What ben types after `placet`.
@@ -275,11 +279,11 @@ impl World {
 
     /// With another set-up, after the program was started again.
     async fn set(self, change: impl FnOnce(Setup) -> Setup) -> Self {
-        let Self { setup, provider, guarded, placet } = self;
+        let Self { setup, provider, guarded, placet, ben } = self;
         placet.stop().await;
         let setup = change(setup);
         let placet = setup.start().await;
-        Self { setup, provider, guarded, placet }
+        Self { setup, provider, guarded, placet, ben }
     }
 
     /// With other words in the contract's section, after the program was started again.

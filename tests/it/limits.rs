@@ -56,7 +56,7 @@ fn delete(step: &str) -> Value {
 
 /// Waits until a minute has so much left that a test is over before it ends.
 async fn within_a_minute() {
-    while seconds() % 60 > 25 {
+    while seconds() % 60 > 35 {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

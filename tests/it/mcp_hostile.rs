@@ -219,7 +219,7 @@ async fn a_foreign_host_is_refused() {
 
 #[tokio::test]
 async fn bodies_that_do_not_arrive_are_not_waited_for_and_hold_up_nobody() {
-    let setup = Setup::new().with("limits", json!({ "request_timeout_ms": 1_500 }));
+    let setup = Setup::new().with("http", json!({ "request_timeout_ms": 1_500 }));
     let world = World::of(setup).await;
     let token = world.setup.token("agent", "dev-agent").await;
     let url = world.placet.url("/mcp");

@@ -3,12 +3,7 @@
 //!
 //! Owns what a user of the client relies on: results as they are, refusals that are typed, people who are waited for, and calls that act once.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::OnceLock,
-};
+use std::{fs, process::Stdio};
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -26,28 +21,6 @@ use crate::{
     workspace,
 };
 
-/// The folder that the client's wheel is installed in.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "pip is a program, and a test installs with it what it tests"
-)]
-fn installed() -> &'static Path {
-    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
-    INSTALLED.get_or_init(|| {
-        let folder = tempfile::Builder::new().prefix("placet-python-").tempdir().unwrap().keep();
-        let pip = pypi::programs("agents").join("pip");
-        let output = std::process::Command::new(pip)
-            .args(["install", "-q", "--disable-pip-version-check", "--no-deps", "--target"])
-            .arg(&folder)
-            .arg(workspace::root().join("clients/python"))
-            .stdin(Stdio::null())
-            .output()
-            .expect("pip starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        folder
-    })
-}
-
 /// Runs a Python program with the client and the packages of a list, and gives what it printed.
 async fn python(
     setup: &Setup,
@@ -61,7 +34,7 @@ async fn python(
     command
         .args(arguments)
         .env_clear()
-        .env("PYTHONPATH", installed())
+        .env("PYTHONPATH", pypi::client())
         .env("PLACET_URL", placet.base.as_str())
         .env("PLACET_TOKEN", token)
         .env("OPENAI_API_KEY", "sk-nothing")
@@ -134,7 +107,7 @@ async fn waits_for_people_and_answers(packages: &str, example: &str) {
     let (model, url) = Model::start(script).await;
     // Before the wait for the call begins: a first installation takes longer than the call may.
     pypi::programs(packages);
-    installed();
+    pypi::client();
     let example = workspace::root().join("clients/python/examples").join(example);
     let example = [example.to_str().unwrap(), "Close REC-1.", "r1"];
     let agent_program = python(&setup, &placet, packages, &example, Some(url.as_str()));

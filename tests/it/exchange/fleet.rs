@@ -35,10 +35,10 @@ async fn what_people_agree_to_on_a_node_without_the_callers_token_runs_where_tha
     // Where the node that had it is gone, the caller is asked for another one.
     let held = world.call(&send("w2")).await.held();
     let call_id = text(&held, "call_id");
-    let World { provider, guarded, placet, setup } = world;
+    let World { provider, guarded, placet, setup, ben: token } = world;
     placet.kill().await;
     ben.decide(&held, "approve").await.ok();
-    let world = World { provider, guarded, placet: other, setup };
+    let world = World { provider, guarded, placet: other, setup, ben: token };
     let started = tokio::time::Instant::now();
     world.awaits_its_caller(&call_id).await;
     assert!(started.elapsed() >= Duration::from_secs(5), "others are given time");
