@@ -51,8 +51,7 @@ pub struct Staff<'a> {
     pub now: Timestamp,
 }
 
-/// Gates that nobody, or not enough people, can satisfy, and freezes that nobody can lift; one problem for each policy, or kind of freeze, and
-/// tenant.
+/// Gates that nobody, or not enough people, can satisfy, and freezes that nobody can lift: one problem for each, and for each tenant.
 ///
 /// # Errors
 /// All of them.
