@@ -399,6 +399,7 @@ impl Store for MemoryStore {
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
         self.reach()?;
+        self.reads.run(key)?;
         Ok(self.lock().runs.get(key).cloned())
     }
 

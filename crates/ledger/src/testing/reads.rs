@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::MemoryStore;
-use crate::store::StoreError;
+use crate::{run::RunKey, store::StoreError};
 
 /// The faults of one node's reads.
 #[derive(Debug, Default)]
@@ -20,6 +20,7 @@ pub(super) struct Reads {
     lists_left: Mutex<Option<u64>>,
     directive_hidden: AtomicBool,
     entries_hidden: AtomicBool,
+    damaged_run: Mutex<Option<RunKey>>,
     content_hidden: AtomicBool,
     content_held: AtomicBool,
     content_read: AtomicU64,
@@ -53,6 +54,14 @@ impl Reads {
     pub(super) fn entry(&self) -> Result<(), StoreError> {
         if self.entries_hidden.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable("no entries".to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(&self, key: &RunKey) -> Result<(), StoreError> {
+        let damaged = self.damaged_run.lock();
+        if damaged.as_ref() == Some(key) {
+            return Err(StoreError::Damaged("a run has an unknown form".to_owned()));
         }
         Ok(())
     }
@@ -99,6 +108,11 @@ impl MemoryStore {
     /// Makes single directives unreadable for this node, or readable again.
     pub fn hide_entries(&self, hidden: bool) {
         self.reads.entries_hidden.store(hidden, Ordering::SeqCst);
+    }
+
+    /// Makes this run unreadable for this node, as if its row were damaged; `None`: all are readable.
+    pub fn damage_run(&self, run: Option<RunKey>) {
+        *self.reads.damaged_run.lock() = run;
     }
 
     /// Makes content unreadable for this node, or readable again.

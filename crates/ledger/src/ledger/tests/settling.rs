@@ -307,6 +307,23 @@ fn tainting(world: &World) -> Vec<AuditEvent> {
 }
 
 #[test]
+fn another_run_that_is_damaged_keeps_no_outcome_from_being_recorded() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let (armed, [own, other]) = sent_by_another_run(&world, &call);
+    world.store.damage_run(Some(own.clone()));
+    let done = result(&call, ResultStatus::Succeeded);
+    let kept = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
+    assert_eq!(kept.unwrap().unwrap().state.name(), "succeeded");
+    world.store.damage_run(None);
+    assert!(has_the_secret(&world, &other) && !has_the_secret(&world, &own));
+    let said = tainting(&world);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(said[0].run_id.as_ref(), Some(&own.run_id));
+    assert!(said[0].note.as_ref().unwrap().contains("unknown form"), "{said:?}");
+}
+
+#[test]
 fn an_outcome_and_what_it_brings_another_run_are_kept_together_or_not_at_all() {
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");
