@@ -169,7 +169,21 @@ impl Snapshot {
     /// # Errors
     /// [`ReviewRefusal`] when policy does not let them.
     pub fn may_review(&self, review: &Review<'_>) -> Result<(), ReviewRefusal> {
-        may_review(self, review)
+        let within = review.request.fresh_auth_ms.filter(|_| review.action.agrees());
+        let stale = within
+            .is_some_and(|within| !proved_lately(review.authenticated_at, review.now, within));
+        let answer = ask_all(self, review).and_then(|()| must_count(self, review));
+        if !stale {
+            return answer;
+        }
+        let refreshed = Review { authenticated_at: Some(review.now), ..*review };
+        let needs_fresh_auth =
+            ask_all(self, &refreshed).is_ok() && must_count(self, review).is_ok();
+        let floor = || {
+            let note = "the approval asks for a fresh proof of identity";
+            ReviewRefusal::of(ErrorCode::PolicyDenied, note)
+        };
+        Err(ReviewRefusal { needs_fresh_auth, ..answer.err().unwrap_or_else(floor) })
     }
 
     /// Whether somebody may withdraw a held call.
@@ -177,7 +191,10 @@ impl Snapshot {
     /// # Errors
     /// [`ReviewRefusal`] when policy does not let them.
     pub fn may_withdraw(&self, withdrawal: &Withdrawal<'_>) -> Result<(), ReviewRefusal> {
-        may_withdraw(self, withdrawal)
+        let Withdrawal { by, is_requester, request, authenticated_at, now } = withdrawal;
+        let asked = Asked { requester: Some(*is_requester), ..Asked::own(by) };
+        let when = When { now: *now, authenticated_at: *authenticated_at };
+        ask(self, "withdraw", &asked, request, when)
     }
 
     /// Whether somebody may see this approval.
@@ -190,47 +207,10 @@ impl Snapshot {
         request: &ReviewedRequest<'_>,
         now: Timestamp,
     ) -> Result<(), ReviewRefusal> {
-        may_view(self, reviewer, request, now)
+        let when = When { now, authenticated_at: None };
+        ask(self, "view", &Asked::own(reviewer), request, when)
+            .map_err(|refusal| ReviewRefusal { code: ErrorCode::NotFound, ..refusal })
     }
-}
-
-fn may_review(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal> {
-    let stale = review.action.agrees()
-        && review
-            .request
-            .fresh_auth_ms
-            .is_some_and(|within| !proved_lately(review.authenticated_at, review.now, within));
-    let answer = ask_all(snapshot, review).and_then(|()| must_count(snapshot, review));
-    if !stale {
-        return answer;
-    }
-    let refreshed = Review { authenticated_at: Some(review.now), ..*review };
-    let needs_fresh_auth =
-        ask_all(snapshot, &refreshed).is_ok() && must_count(snapshot, review).is_ok();
-    let floor = || {
-        let note = "the approval asks for a fresh proof of identity";
-        ReviewRefusal::of(ErrorCode::PolicyDenied, note)
-    };
-    Err(ReviewRefusal { needs_fresh_auth, ..answer.err().unwrap_or_else(floor) })
-}
-
-fn may_view(
-    snapshot: &Snapshot,
-    reviewer: &Reviewer<'_>,
-    request: &ReviewedRequest<'_>,
-    now: Timestamp,
-) -> Result<(), ReviewRefusal> {
-    let hidden = |refusal| ReviewRefusal { code: ErrorCode::NotFound, ..refusal };
-    let person = Asked::own(reviewer);
-    let when = When { now, authenticated_at: None };
-    ask(snapshot, "view", &person, request, when).map_err(hidden)
-}
-
-fn may_withdraw(snapshot: &Snapshot, withdrawal: &Withdrawal<'_>) -> Result<(), ReviewRefusal> {
-    let Withdrawal { by, is_requester, request, authenticated_at, now } = withdrawal;
-    let asked = Asked { requester: Some(*is_requester), ..Asked::own(by) };
-    let when = When { now: *now, authenticated_at: *authenticated_at };
-    ask(snapshot, "withdraw", &asked, request, when)
 }
 
 /// Asks about the reviewer, and about the colleague the reviewer decides for: both must be allowed.

@@ -1,8 +1,8 @@
 //! Whether a directory has the people that policies need.
 //!
 //! Owns two checks. Each gate can be satisfied: the groups it names are declared and have enough active members, in every tenant whose
-//! calls it can hold; the owner of an agent does not count for its calls. And wherever somebody may set a freeze or a lockdown,
-//! somebody may lift it. Where an issuer assigns groups by claims of its tokens, the members are not known, and only the declaration
+//! calls it can hold; the owner of an agent does not count for its calls; and some policy permits approvals. And wherever somebody may set
+//! a freeze or a lockdown, somebody may lift it. Where an issuer assigns groups by claims of its tokens, the members are not known, and only the declaration
 //! is checked.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use cedar_policy::{ActionConstraint, Policy, PolicyId};
+use cedar_policy::{ActionConstraint, Effect, Policy, PolicyId};
 use placet_types::{
     clock::Timestamp,
     contract::{Capability, Contract},
@@ -57,9 +57,15 @@ pub struct Staff<'a> {
 /// All of them.
 pub fn check(policies: &Snapshot, staff: &Staff<'_>) -> Result<(), Vec<BundleProblem>> {
     let mut problems = Vec::new();
+    let approvable = policies.set.policies().any(permits_approvals);
     for meta in policies.policies.values() {
         let ApprovalRule::Required(route) = &meta.rule else { continue };
         let Some(policy) = policies.set.policy(&PolicyId::new(&meta.id)) else { continue };
+        if !approvable {
+            let message = "it asks people, and no policy permits anybody to approve".to_owned();
+            let help = "add a permit for `Placet::Action::\"approve\"`, as the shipped policies have in `40-review.cedar`";
+            problems.push(problem(meta, message, help.to_owned()));
+        }
         for (tenant, owners) in staff.callers_of(policy) {
             let gate = Gate { staff, tenant, owners, route };
             problems.extend(gate.flaw().map(|(message, help)| problem(meta, message, help)));
@@ -180,18 +186,22 @@ impl<'a> Staff<'a> {
 }
 
 fn governs(constraint: &ActionConstraint, tool: &Capability) -> bool {
-    let lineage = || {
-        let own = [tool.id.to_string(), "call_tool".to_owned()];
-        schema::parents(tool).into_iter().chain(own)
-    };
-    let is_named =
-        |action: &cedar_policy::EntityUid| lineage().any(|name| name == action.id().unescaped());
-    tool.enabled
-        && match constraint {
-            ActionConstraint::Any => true,
-            ActionConstraint::Eq(action) => is_named(action),
-            ActionConstraint::In(actions) => actions.iter().any(is_named),
-        }
+    let own = [tool.id.to_string(), "call_tool".to_owned()];
+    let lineage: Vec<String> = schema::parents(tool).into_iter().chain(own).collect();
+    tool.enabled && includes(constraint, |name| lineage.iter().any(|one| one == name))
+}
+
+fn permits_approvals(policy: &Policy) -> bool {
+    policy.effect() == Effect::Permit
+        && includes(&policy.action_constraint(), |name| ["approve", "review"].contains(&name))
+}
+
+fn includes(constraint: &ActionConstraint, is_meant: impl Fn(&str) -> bool) -> bool {
+    match constraint {
+        ActionConstraint::Any => true,
+        ActionConstraint::Eq(action) => is_meant(action.id().unescaped()),
+        ActionConstraint::In(actions) => actions.iter().any(|one| is_meant(one.id().unescaped())),
+    }
 }
 
 /// A gate, as it is for the calls of one tenant.
@@ -249,22 +259,22 @@ impl<'a> Gate<'a> {
                     format!("it asks the group `{name}` of tenant `{tenant}`, and nobody is in it")
                 }
                 0 => format!(
-                    "it asks the group `{name}` of tenant `{tenant}`, and only the owner of the agents is in it, who does not count"
+                    "it asks the group `{name}` of tenant `{tenant}`, and only the owner of an agent is in it, who does not count for its calls"
                 ),
                 _ => format!(
-                    "it asks {people} people of the group `{name}` of tenant `{tenant}`, which has {counted} besides the owner of the agent"
+                    "it asks {people} people of the group `{name}` of tenant `{tenant}`, which has {counted} besides the owner of an agent"
                 ),
             };
             (message, "put more active people in the group, in the directory, or ask fewer".to_owned())
         })
     }
 
-    /// How many of these people count for a call of the tenant: all but the owner of the agent that calls, of the agent for which that
-    /// leaves the most.
+    /// How many of these people count for every call of the tenant: all but the owner of the agent that calls, of the agent for which that
+    /// leaves the fewest.
     fn counted(&self, tenant: &TenantId, people: &BTreeSet<&PrincipalId>) -> usize {
         let owners = self.owners.iter().filter(|_| tenant == self.tenant);
         let owned = owners.map(|owner| people.contains(owner));
-        let without = owned.map(usize::from).min().unwrap_or_default();
+        let without = owned.map(usize::from).max().unwrap_or_default();
         people.len().saturating_sub(without)
     }
 
@@ -282,7 +292,7 @@ impl<'a> Gate<'a> {
             let quorum = self.route.quorum;
             (
                 format!(
-                    "it asks {quorum} people in all for calls of tenant `{}`, and its groups have {all} besides the owner of the agent",
+                    "it asks {quorum} people in all for calls of tenant `{}`, and its groups have {all} besides the owner of an agent",
                     self.tenant
                 ),
                 "put more active people in the groups, in the directory, or ask fewer with `@quorum`".to_owned(),

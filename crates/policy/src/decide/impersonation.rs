@@ -16,12 +16,11 @@ const NOTE: &str =
 /// The verdict, unless it permits a call whose credential names no actor and none of the determining permits allows that.
 pub(crate) fn checked(snapshot: &Snapshot, facts: &Facts<'_>, verdict: Verdict) -> Verdict {
     let Verdict::Permit(permit) = &verdict else { return verdict };
-    let mut decision = permit.decision().clone();
-    let policies = decision.determining.iter().map(|one| one.policy.as_str());
+    let policies = permit.decision().determining.iter().map(|one| one.policy.as_str());
     if is_permitted(snapshot, facts, policies) {
         return verdict;
     }
-    let kind = DenialKind::Policy;
+    let (kind, mut decision) = (DenialKind::Policy, permit.decision().clone());
     decision.outcome = Outcome::Deny(kind);
     decision.determining.retain(|policy| policy.effect == PolicyEffect::Forbid);
     decision.notes.push(NOTE.to_owned());

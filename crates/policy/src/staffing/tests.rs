@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use super::{Staff, check};
 use crate::testing::{NOW, bundle, compile, shipped, world_of};
 
+/// Without it no gate can be satisfied.
+const REVIEW: &str = "@id(\"review\") permit (principal, action == Placet::Action::\"approve\", resource is Placet::ApprovalRequest);";
+
 /// What is wrong with a gate that has these annotations, in the shared world.
 fn flaw(annotations: &str, more: &str, claimed: &[&str]) -> Option<String> {
     let other = "agents: { rival: { owner: zoe, classes: [desk] } }\n        classes: { desk: {} }";
@@ -18,7 +21,7 @@ fn flaw(annotations: &str, more: &str, claimed: &[&str]) -> Option<String> {
         now: NOW,
     };
     let text = format!(
-        "\n@id(\"gate\") @approval(\"required\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource is Placet::Tool) {more};"
+        "\n@id(\"gate\") @approval(\"required\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource is Placet::Tool) {more};\n{REVIEW}"
     );
     let policies = compile(&bundle(&text), &world).unwrap_or_else(|why| panic!("{more}: {why:?}"));
     let problems = check(&policies, &staff).err()?;
@@ -101,7 +104,7 @@ fn the_owner_of_an_agent_that_a_gate_is_for_does_not_count() {
     };
     let gate = |scope: &str| {
         let text = format!(
-            "@id(\"gate\") @approval(\"required\") @approver_group(\"approvers:2\")\nforbid (principal {scope}, action, resource is Placet::Tool);"
+            "@id(\"gate\") @approval(\"required\") @approver_group(\"approvers:2\")\nforbid (principal {scope}, action, resource is Placet::Tool);\n{REVIEW}"
         );
         check(&compile(&bundle(&text), &world).unwrap(), &staff)
     };
@@ -124,16 +127,33 @@ fn the_owner_of_every_agent_does_not_count() {
     };
     let gate = |group: &str| {
         let text = format!(
-            "\n@id(\"gate\") @approval(\"required\") @approver_group(\"{group}\")\nforbid (principal in Placet::Tenant::\"acme\", action in Placet::Action::\"call_tool\", resource is Placet::Tool);"
+            "\n@id(\"gate\") @approval(\"required\") @approver_group(\"{group}\")\nforbid (principal in Placet::Tenant::\"acme\", action in Placet::Action::\"call_tool\", resource is Placet::Tool);\n{REVIEW}"
         );
         check(&compile(&bundle(&text), &world).unwrap(), &staff)
             .map_err(|problems| problems[0].message.clone())
     };
     let refused = gate("security").unwrap_err();
-    assert!(refused.contains("only the owner of the agents is in it"), "{refused}");
+    assert!(refused.contains("only the owner of an agent is in it"), "{refused}");
     let refused = gate("approvers:2").unwrap_err();
     assert!(refused.contains("which has 1 besides the owner"), "{refused}");
     gate("approvers").unwrap();
+}
+
+#[test]
+fn gates_without_a_permit_to_approve_are_refused() {
+    let world = world_of(include_str!("../testing_world.yaml"));
+    let staff = Staff {
+        directory: &world.directory,
+        claimed: &BTreeSet::new(),
+        contracts: &world.contracts,
+        now: NOW,
+    };
+    let mut source = shipped();
+    source.files.retain(|file| !file.name.contains("review"));
+    let refused = check(&compile(&source, &world).unwrap(), &staff).unwrap_err();
+    let of_gate = refused.iter().filter(|one| one.policy.as_deref() == Some("gate-network"));
+    let messages: Vec<&str> = of_gate.map(|one| one.message.as_str()).collect();
+    assert_eq!(messages, ["it asks people, and no policy permits anybody to approve"]);
 }
 
 #[test]
