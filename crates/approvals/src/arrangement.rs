@@ -62,6 +62,12 @@ impl Approvals {
                 check_text(&revocation.subject, "/arrange/subject")?;
                 if let Some(issuer) = &revocation.issuer {
                     check_text(issuer, "/arrange/issuer")?;
+                    // Acknowledged, it would look as if access was gone.
+                    let calls = self.calls();
+                    if calls.is_some_and(|calls| !calls.has_issuer(caller.tenant(), issuer)) {
+                        let problem = "is no issuer whose tokens are taken here: write it as the claim `iss` has it, or leave it out";
+                        return Err(invalid("/arrange/issuer", problem));
+                    }
                 }
                 (DirectiveActKind::RevokeCredentials, DirectiveBody::Revocation(revocation))
             }

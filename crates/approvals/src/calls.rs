@@ -14,7 +14,7 @@ use placet_types::{
     binding::RequestBinding,
     envelope::proposal::Evidence,
     error::{ErrorCode, Refusal},
-    ids::ApprovalId,
+    ids::{ApprovalId, TenantId},
 };
 
 /// The calls that approvals are about.
@@ -34,6 +34,9 @@ pub trait Calls: fmt::Debug + Send + Sync {
 
     /// Whether the target of a held call cannot be reached now.
     fn is_unreachable(&self, approval: &ApprovalRecord) -> bool;
+
+    /// Whether callers of the tenant can have tokens of this issuer.
+    fn has_issuer(&self, tenant: &TenantId, issuer: &str) -> bool;
 
     /// Further revocations are in force: drop what is kept for their subjects.
     fn revoked(&self);

@@ -12,7 +12,10 @@ use placet_ledger::{
     refusal::{internal, ledger_refusal},
 };
 use placet_policy::verdict::Verdict;
-use placet_types::{ids::ApprovalId, json::canonical_digest};
+use placet_types::{
+    ids::{ApprovalId, TenantId},
+    json::canonical_digest,
+};
 
 use crate::{
     call::Built,
@@ -57,6 +60,10 @@ impl Calls for Context {
 
     fn is_unreachable(&self, approval: &ApprovalRecord) -> bool {
         self.current.active().ports.is_unreachable(approval)
+    }
+
+    fn has_issuer(&self, tenant: &TenantId, issuer: &str) -> bool {
+        self.verifier.has_issuer(tenant, issuer)
     }
 
     fn revoked(&self) {

@@ -26,7 +26,7 @@ use placet_egress::{file_digest, read_bounded};
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
-    ids::PrincipalId,
+    ids::{PrincipalId, TenantId},
     principal::{Principal, PrincipalKind},
     proof::AuthType,
 };
@@ -198,6 +198,12 @@ impl ClientAuthorities {
     /// The files do not answer, as on a mount that hangs.
     pub(crate) fn are_silent(&self) {
         self.inner.files.lock().iter_mut().for_each(|seen| seen.is_failing = true);
+    }
+
+    /// Whether one of the tenant's authorities has this name as an issuer.
+    pub(crate) fn has_issuer(&self, tenant: &TenantId, name: &str) -> bool {
+        let mut own = self.inner.config.iter().filter(|authority| authority.tenant == *tenant);
+        own.any(|authority| authority.issuer() == name)
     }
 
     /// The authorities with unusable files, as issuers: those still in use, or those no longer in use.

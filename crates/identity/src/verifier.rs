@@ -15,7 +15,10 @@ use std::{
 
 use arc_swap::ArcSwap;
 use placet_egress::EgressClient;
-use placet_types::clock::{Clock, Timestamp};
+use placet_types::{
+    clock::{Clock, Timestamp},
+    ids::TenantId,
+};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -405,6 +408,13 @@ impl Verifier {
                 tracing::warn!("the files of the client authorities do not answer");
             }
         }
+    }
+
+    /// Whether callers of the tenant can have tokens or certificates of this issuer.
+    pub fn has_issuer(&self, tenant: &TenantId, name: &str) -> bool {
+        let issuers = self.inner.issuers.load();
+        issuers.get(name).is_some_and(|issuer| issuer.config.tenant == *tenant)
+            || self.inner.authorities.iter().any(|all| all.has_issuer(tenant, name))
     }
 
     /// The issuers and client authorities whose keys could not be reloaded, and stay in use for a while, for readiness.

@@ -126,6 +126,10 @@ async fn a_revocation_lasts_at_least_as_long_as_any_token_and_names_somebody() {
         (of(" "), REVOCATION_MS_MIN),
         (of(&"x".repeat(2_001)), REVOCATION_MS_MIN),
         (json!({ "kind": "revocation", "subject": "bot", "issuer": "" }), REVOCATION_MS_MIN),
+        (
+            json!({ "kind": "revocation", "subject": "bot", "issuer": "https://isuer.example" }),
+            REVOCATION_MS_MIN,
+        ),
     ] {
         let refusal = world.arrange("dora", arrange.clone(), lasts_ms).await.unwrap_err();
         assert_eq!(refusal.code, ErrorCode::ValidationError, "{arrange}");
