@@ -11,10 +11,7 @@ use placet_types::{
     ids::{CapabilityId, IdempotencyKey, RecordId, TenantId, ToolCallId},
 };
 
-use crate::{
-    audit::AuditEvent, record::EffectRecord, reservation::Reservation, run::RunTaint,
-    store::Durability,
-};
+use crate::{audit::AuditEvent, record::EffectRecord, reservation::Reservation, store::Durability};
 
 /// Permission to perform one call once.
 #[derive(Debug)]
@@ -161,8 +158,8 @@ pub(crate) enum Subject {
     Read {
         /// Its event, to be completed.
         event: Box<AuditEvent>,
-        /// The taint that its result brings into the run's context.
-        brought: Option<Box<RunTaint>>,
+        /// What it took from its run's budget, and the taint that its result brings into the run's context.
+        reserve: Box<Reservation>,
         /// How durable its end must be before its caller is answered.
         durability: Durability,
     },

@@ -195,13 +195,13 @@ fn spoken_for(
 ) -> (Outcome, ToolResultEnvelope) {
     let Some(record) = record else { return (outcome, result) };
     let attempt = record.state.attempt().filter(|attempt| attempt.after_unknown);
-    let after_unknown = attempt.is_some();
-    let may_have_acted = attempt.is_some_and(|attempt| attempt.class != Dedup::ReadOnly);
+    let may_have_acted =
+        record.unknown.is_some() || attempt.is_some_and(|attempt| attempt.class != Dedup::ReadOnly);
     let reason = match outcome {
-        Outcome::FailedRetriable(_) | Outcome::Declined(_) if after_unknown => {
+        Outcome::FailedRetriable(_) | Outcome::Declined(_) if may_have_acted => {
             "this attempt had no effect, but an earlier one may have had"
         }
-        Outcome::FailedFinal(_) if record.unknown.is_some() || may_have_acted => {
+        Outcome::FailedFinal(_) if may_have_acted => {
             "this attempt failed, and an earlier one may have had an effect"
         }
         Outcome::Succeeded

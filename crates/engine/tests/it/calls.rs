@@ -165,6 +165,18 @@ async fn a_budget_ends() {
 }
 
 #[tokio::test]
+async fn a_read_that_reaches_nobody_costs_its_run_nothing() {
+    let world = World::new().await;
+    world.witness.behave("look", Behaviour::NotExecuted);
+    let mut call = plan("look", "s1", "a");
+    call["run"] = json!({"run_id": "small", "run_budget": {"calls_max": 1}});
+    assert_eq!(refused(world.call(call.clone()).await).code, ErrorCode::AdapterUnavailable);
+    world.witness.behave_well();
+    finished(world.call(call.clone()).await);
+    assert_eq!(refused(world.call(call).await).code, ErrorCode::BudgetExhausted);
+}
+
+#[tokio::test]
 async fn an_unknown_outcome_is_said_and_never_repeated() {
     let world = World::new().await;
     world.witness.behave("note", Behaviour::Unknown);

@@ -58,7 +58,7 @@ impl Ledger {
         if permit.write_class() {
             return Err(LedgerError::PermitMismatch);
         }
-        let brought = intent.reserve.brought().map(Box::new);
+        let reserve = Box::new(intent.reserve.without_meters());
         let mut event = intent.audit;
         event.kind = AuditKind::ReadDispatched;
         event.directives.extend(permit.grant().cloned());
@@ -85,7 +85,7 @@ impl Ledger {
             key: None,
             deadline_at: intent.deadline_at,
         };
-        let subject = Subject::Read { event: settled, brought, durability };
+        let subject = Subject::Read { event: settled, reserve, durability };
         Ok(DispatchGuard { dispatch, settlement: Settlement { subject } })
     }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
+    contract::Dedup,
     digest::Digest,
     envelope::result::ToolResultEnvelope,
     error::{ErrorCode, Execution},
@@ -37,25 +38,30 @@ impl Ledger {
             Subject::Effect { record } => {
                 self.settle_recorded(&record, outcome, None, result).await.map(Some)
             }
-            Subject::Read { event, brought, durability } => {
+            Subject::Read { event, reserve, durability } => {
                 let mut event = *event;
                 event.code = result.error.as_ref().map(|error| error.error_code);
-                let brought = brought.filter(|_| has_words(&outcome)).map(|brought| *brought);
-                self.settle_read(event, brought, durability).await.map(|()| None)
+                self.settle_read(event, &reserve, &outcome, durability).await.map(|()| None)
             }
         }
     }
 
-    /// Records the end of a read. If its result brings taint into the run, that is synced like a record, since it cannot be untold.
-    /// Otherwise the answer waits for it only where reads are to be durable.
+    /// Records the end of a read. If its result brings taint into the run, that is synced like a record, since it cannot be untold; so is
+    /// what it returns to the run's budget if nothing happened, since another attempt takes it again. Otherwise the answer waits for it only
+    /// where reads are to be durable.
     async fn settle_read(
         &self,
         mut event: AuditEvent,
-        brought: Option<RunTaint>,
+        reserve: &Reservation,
+        outcome: &Outcome,
         durability: Durability,
     ) -> Result<(), LedgerError> {
-        let durability = if brought.is_some() { Durability::Synced } else { durability };
+        let brought = reserve.brought().filter(|_| has_words(outcome));
+        let refund = matches!(outcome, Outcome::FailedRetriable(_)).then(|| reserve.clone());
+        let is_synced = brought.is_some() || refund.is_some();
+        let durability = if is_synced { Durability::Synced } else { durability };
         let mut changes = Changes::new(durability, Admission::Completion);
+        changes.refund = refund;
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
         match durability {
@@ -318,7 +324,10 @@ fn state_after(
         Outcome::Succeeded => EffectState::Succeeded { result, resolved_by },
         Outcome::Unknown(reason) => unknown(reason),
         // "Nothing happened" is about the last attempt only.
-        Outcome::FailedRetriable(_) | Outcome::Declined(_) if attempt.after_unknown => {
+        Outcome::FailedRetriable(_) | Outcome::Declined(_)
+            if attempt.after_unknown
+                && (attempt.class != Dedup::ReadOnly || record.unknown.is_some()) =>
+        {
             unknown("this attempt had no effect, but an earlier one may have had".to_owned())
         }
         Outcome::FailedFinal(_) if record.unknown.is_some() => {
