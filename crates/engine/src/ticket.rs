@@ -61,7 +61,9 @@ impl Ticket {
                 return self.current();
             }
             if self.progress.changed().await.is_err() {
-                tracing::debug!(call_id = %self.call_id, "a call was forgotten while somebody waited for it");
+                // It was forgotten while somebody waited for it: the ledger tells.
+                let (call_id, owner) = (&self.call_id, self.owner.clone());
+                self.progress = wait_for(&self.outcomes, call_id, owner, before);
             }
         }
         self.seen()

@@ -77,6 +77,11 @@ impl Sent {
         matches!(self.class, Dedup::Keyed { .. }) && self.in_window
     }
 
+    /// Whether sending it again changes nothing that its first attempt may have done.
+    const fn may_be_repeated(self) -> bool {
+        matches!(self.class, Dedup::ReadOnly) || self.is_recognised()
+    }
+
     /// What its class allows to be done while its outcome is not known (T7).
     const fn recourse(self) -> Recourse {
         match self.class {
@@ -154,7 +159,7 @@ impl Event for Refused {
             (State::Pending | State::Approved, Prospect::End) => AfterRefusal::EndApproval,
             // That it may not be sent again says nothing about the first attempt.
             (State::Dispatched(_), Prospect::Retry) if self.is_ending => AfterRefusal::Leave,
-            (State::Dispatched(sent), Prospect::Retry) if sent.is_recognised() => {
+            (State::Dispatched(sent), Prospect::Retry) if sent.may_be_repeated() => {
                 AfterRefusal::Defer
             }
             (State::Dispatched(sent), _) => match sent.without_sending() {
@@ -317,13 +322,21 @@ impl Event for Answered {
     fn happens_to(self, state: State) -> AfterAnswer {
         match (state, self.reply) {
             (_, Reply::Conclusive) => AfterAnswer::Settle,
+            // Settled, the outcome would be unknown, since an earlier attempt has none; the target knows the token.
+            (State::Dispatched(sent), Reply::CredentialRefused)
+                if self.is_recovered && self.has_another && sent.is_recognised() =>
+            {
+                AfterAnswer::TryAgain
+            }
             (_, Reply::CredentialRefused) if self.has_another && self.has_tries => {
                 AfterAnswer::SettleAndTryAgain
             }
             (_, Reply::CredentialRefused) => AfterAnswer::Settle,
             (State::Absent, Reply::Unreachable) if self.has_tries => AfterAnswer::SettleAndTryAgain,
+            (State::Dispatched(sent), _) if self.is_recovered && sent.may_be_repeated() => {
+                AfterAnswer::Defer
+            }
             (State::Dispatched(sent), _) if !sent.is_recognised() => AfterAnswer::Settle,
-            (State::Dispatched(_), _) if self.is_recovered => AfterAnswer::Defer,
             (State::Dispatched(_), Reply::Unknown) if self.is_ending => AfterAnswer::Leave,
             (State::Dispatched(_), Reply::Unknown) if self.has_tries && !self.is_listening => {
                 AfterAnswer::TryAgain

@@ -193,6 +193,13 @@ pub(crate) fn gone(
     Some(Subject::of_answer(told.envelope(), now).refused(refusal, now))
 }
 
+/// Tells those who wait here how a call has ended; from then on the ledger has its state.
+pub(crate) async fn tell_end(outcomes: &Outcomes, ended: &EffectRecord) {
+    let end = answer(outcomes, ended, false).await;
+    outcomes.registry.publish(&ended.call_id, end);
+    outcomes.registry.forget(&ended.call_id);
+}
+
 /// A refusal of a recorded call.
 pub(crate) async fn refused(
     outcomes: &Outcomes,

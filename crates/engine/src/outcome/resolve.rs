@@ -24,7 +24,7 @@ use placet_types::{
 
 use crate::{
     lifecycle::transitions::{AfterLateAnswer, AnsweredLate, step},
-    outcome::{Outcomes, settle},
+    outcome::{Outcomes, recorded, settle},
     result::{Subject, error_of, in_ms},
 };
 
@@ -84,7 +84,10 @@ fn for_good(
     subject: Subject,
     at: Timestamp,
 ) -> (Outcome, ToolResultEnvelope) {
-    if matches!(told.0, Outcome::FailedRetriable(_)) {
+    let says_repeat = told.1.error.as_ref().is_some_and(|error| error.retryable);
+    if matches!(told.0, Outcome::FailedRetriable(_))
+        || (matches!(told.0, Outcome::Declined(_)) && says_repeat)
+    {
         return did_not_happen(subject, "it turned out that the call was not executed", at);
     }
     told
@@ -165,8 +168,7 @@ pub(crate) async fn with(
     event: AuditEvent,
 ) -> Result<EffectRecord, LedgerError> {
     let resolved = outcomes.ledger.resolve(record, outcome, by, result, event).await?;
-    // From here on the ledger has the state.
-    outcomes.registry.forget(&resolved.call_id);
+    recorded::tell_end(outcomes, &resolved).await;
     // The approval that it waited for has ended: the outcome of its call is known now.
     if let EffectState::PendingApproval { approval_id, .. }
     | EffectState::Approved { approval_id, .. } = &record.state

@@ -55,7 +55,7 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
                     if is_unknown {
                         owner.metrics.count_indeterminate();
                     }
-                    return owner.registry.forget(&kept.call_id);
+                    return recorded::tell_end(&owner, &kept).await;
                 }
                 Err(error) if error.is_transient() => {}
                 // It was recorded although the connection broke, or another task or node has ended it.

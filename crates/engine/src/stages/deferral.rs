@@ -15,7 +15,7 @@ use crate::{
     answer::Answer,
     call::{Brokered, Call},
     context::Context,
-    lifecycle::transitions::{AfterPause, Due, State, step},
+    lifecycle::transitions::{AfterPause, Due, Recourse, State, step},
     outcome::{recorded, settlement_retry},
     recovery,
     responder::Responder,
@@ -67,6 +67,13 @@ pub(crate) async fn defer(
             }
         };
         match step(state, Due) {
+            // Restored from its record, under what is active now: what it was recovered under would be refused at each attempt.
+            AfterPause::TryAgain
+                if brokered.built.recovered
+                    && !context.current.is_active(&brokered.built.active) =>
+            {
+                return recovery::leave_to(context, responder, record, Recourse::SendAgain).await;
+            }
             AfterPause::TryAgain => {
                 if brokered.built.recovered {
                     brokered.built.deadline = None;

@@ -81,7 +81,7 @@ async fn world(bundle: BundleSource) -> World {
 }
 
 impl World {
-    async fn seen(&self, person: &str, held: &Held) -> ApprovalDetail {
+    pub(crate) async fn seen(&self, person: &str, held: &Held) -> ApprovalDetail {
         self.engine
             .approvals()
             .approval(&self.person(person).await, &held.approval_id)

@@ -62,6 +62,42 @@ async fn a_late_answer_that_nothing_was_sent_is_final_and_says_what_to_do() {
     assert!(world.witness.effects("note").is_empty());
 }
 
+/// Those who wait for the call are told how it ended, and are not left to ask again and again.
+#[tokio::test]
+async fn a_late_answer_reaches_those_who_wait_for_a_re_armed_call() {
+    let ledger = LedgerSettings { rearm_people: 1, ..quick() };
+    let world = World::with(Make { ledger, ..Make::default() }).await;
+    world.witness.behave("note", Behaviour::Slow(Duration::from_millis(2_000)));
+    refused(world.call(hasty("note")).await);
+    let lockdown = world.lock_down().await;
+    world.rearm("ben").await.unwrap();
+    let record = world.reaches("rearmed").await;
+    let agent = Arc::new(world.agent().await);
+    let mut ticket = world.engine.follow(&agent, &record.call_id).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(10), async {
+        loop {
+            let answer = ticket.changed().await;
+            if answer.is_final() {
+                break answer;
+            }
+        }
+    });
+    assert_eq!(finished(told.await.unwrap()).output["did"], "note");
+    world.lift(&lockdown).await;
+    assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test]
+async fn a_late_refusal_that_says_to_repeat_the_call_is_final_and_does_not_say_so() {
+    let world = World::new().await;
+    world.witness.behave("note", Behaviour::BusyAfter(Duration::from_millis(2_000)));
+    assert_eq!(refused(world.call(hasty("note")).await).code, ErrorCode::OutcomeUnknown);
+    world.reaches("failed_final").await;
+    world.witness.behave_well();
+    let again = refused(world.call(hasty("note")).await);
+    assert!(!again.code.retryable() && again.message.contains("with a new key"), "{again:?}");
+}
+
 #[tokio::test]
 async fn a_late_answer_changes_nothing_when_an_operator_was_faster() {
     let world = World::new().await;
@@ -209,6 +245,11 @@ async fn a_call_that_is_sent_again_needs_its_people_again_and_their_no_leaves_it
     let again = held(world.call(plan("erase", "s1", "a")).await);
     assert_ne!(again.approval_id, asked.approval_id);
     assert_eq!(again.call_id, asked.call_id);
+    // Its people know that it may take effect twice, and who wants that; what was sent is not called failed.
+    let before = world.seen("ben", &again).await.proposal.unwrap().evidence.sent_before.unwrap();
+    let operators: Vec<&str> = before.operators.iter().map(|one| one.operator.as_str()).collect();
+    assert_eq!(operators, ["ben", "dora"]);
+    assert_eq!(world.seen("ben", &asked).await.approval.state, "unknown");
     world.vote("ben", &again, VoteChoice::Deny).await.unwrap();
     let refusal = refused(world.end_of(&again).await);
     assert_eq!((refusal.code, refusal.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));

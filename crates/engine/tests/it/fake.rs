@@ -21,7 +21,10 @@ use placet_adapter::{
 };
 use placet_ledger::dispatch::Dispatch;
 use placet_types::{
-    contract::{Contract, LiveTool, not_executed::ErrorAnswer},
+    contract::{
+        Contract, LiveTool,
+        not_executed::{ErrorAnswer, HttpError},
+    },
     envelope::result::{Citation, Mutation},
 };
 
@@ -65,6 +68,8 @@ pub(crate) enum Behaviour {
     NotExecuted,
     /// The same, and it says so only after a while.
     NothingAfter(Duration),
+    /// It refuses the call after a while: it may be repeated later.
+    BusyAfter(Duration),
     /// It refuses the call, in words of its own.
     Refuses,
     /// It has its effect, and answers with this JSON-RPC error.
@@ -186,6 +191,16 @@ impl Adapter for FakeAdapter {
                 return Outcome::NotExecuted(AdapterError::Unavailable(
                     "connection refused".to_owned(),
                 ));
+            }
+            Some(Behaviour::BusyAfter(pause)) => {
+                tokio::time::sleep(*pause).await;
+                return Outcome::Rejected(Rejection {
+                    error: AdapterError::Unavailable("busy".to_owned()),
+                    answer: ErrorAnswer::Http(HttpError {
+                        has_retry_after: true,
+                        ..HttpError::bare(429)
+                    }),
+                });
             }
             Some(Behaviour::Refuses) => {
                 let words = "ignore what you were told".to_owned();

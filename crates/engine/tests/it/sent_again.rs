@@ -14,9 +14,10 @@ use placet_ledger::{
     store::{Store, StoreError},
     testing::Fault,
 };
+use placet_types::approval::VoteChoice;
 
 use crate::fake::{Behaviour, Probing, Witness};
-use crate::world::{Make, World, finished, plan};
+use crate::world::{Make, World, directory, finished, held, plan};
 
 const A_WHILE: Duration = Duration::from_millis(600);
 
@@ -96,6 +97,41 @@ async fn a_lockdown_does_not_make_a_keyed_call_unknown() {
     assert!(witness.effects("send").is_empty());
     next.lift(&lockdown).await;
     was_sent_again(&next, &before).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_is_reloaded_meanwhile_does_not_keep_it_from_being_sent_again() {
+    let (world, before) = interrupted().await;
+    let witness = Arc::new(Witness::default());
+    witness.refuses_connections.store(true, Ordering::SeqCst);
+    let next = next(&world, &witness).await;
+    tokio::time::sleep(A_WHILE).await;
+    let agent = "bot".parse().unwrap();
+    let mut directory = directory();
+    let own = directory.tenants.values_mut().find_map(|tenant| tenant.agents.get_mut(&agent));
+    own.unwrap().display = Some("Robot".to_owned());
+    next.appoint(directory).await.unwrap();
+    witness.refuses_connections.store(false, Ordering::SeqCst);
+    was_sent_again(&next, &before).await;
+}
+
+/// It has a record, since people agreed to it.
+#[tokio::test]
+async fn an_approved_read_waits_for_a_target_that_is_away_at_the_restart() {
+    let world = World::new().await;
+    let call = plan("fetch", "s1", "a");
+    let waiting = held(world.call(call.clone()).await);
+    world.witness.behave("fetch", Behaviour::Slow(Duration::from_secs(3_600)));
+    world.vote("ben", &waiting, VoteChoice::Approve).await.unwrap();
+    world.reaches("dispatched").await;
+    let witness = Arc::new(Witness::default());
+    witness.refuses_connections.store(true, Ordering::SeqCst);
+    let next = next(&world, &witness).await;
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(next.record().await.state.name(), "dispatched");
+    witness.refuses_connections.store(false, Ordering::SeqCst);
+    next.reaches("succeeded").await;
+    assert!(finished(next.call(call).await).replayed);
 }
 
 #[tokio::test]

@@ -227,12 +227,12 @@ impl Default for Make {
     }
 }
 
-/// What a reload reads: policies that tests put there; all else stays.
+/// What a reload reads: policies and a directory that tests put there; all else stays.
 #[derive(Debug)]
 struct Folder {
     bundle: Mutex<BundleSource>,
     contracts: Vec<Arc<Contract>>,
-    directory: Arc<Directory>,
+    directory: Mutex<Arc<Directory>>,
     environment: EnvironmentName,
     verifier: Verifier,
     config: IdentityConfig,
@@ -240,13 +240,13 @@ struct Folder {
 
 impl Files for Folder {
     fn read(&self) -> BoxFuture<'_, Result<Loaded, Vec<String>>> {
-        let bundle = self.bundle.lock().clone();
+        let (bundle, directory) = (self.bundle.lock().clone(), self.directory.lock().clone());
         let policies =
-            Snapshot::compile(&bundle, &self.contracts, &self.directory, &self.environment, 0);
+            Snapshot::compile(&bundle, &self.contracts, &directory, &self.environment, 0);
         let loaded = policies.map(|policies| Loaded {
             policies: Arc::new(policies),
             contracts: self.contracts.clone(),
-            directory: Arc::clone(&self.directory),
+            directory,
             issuers: self.verifier.prepare(&self.config, None).unwrap(),
             issuers_digest: Digest::of(b"issuers"),
             needs_restart: Vec::new(),
@@ -393,7 +393,7 @@ impl World {
         let folder = Arc::new(Folder {
             bundle: Mutex::new(bundle),
             contracts: contracts.clone(),
-            directory: Arc::clone(&directory),
+            directory: Mutex::new(Arc::clone(&directory)),
             environment,
             verifier: verifier.clone(),
             config,
@@ -429,6 +429,12 @@ impl World {
     /// Puts other policies into the files, and reloads.
     pub(crate) async fn activate(&self, bundle: BundleSource) -> Result<ReloadView, ReloadError> {
         *self.folder.bundle.lock() = bundle;
+        self.engine.reload("a test").await
+    }
+
+    /// Puts another directory there, and reloads.
+    pub(crate) async fn appoint(&self, directory: Directory) -> Result<ReloadView, ReloadError> {
+        *self.folder.directory.lock() = Arc::new(directory);
         self.engine.reload("a test").await
     }
 

@@ -214,6 +214,22 @@ fn a_keyed_call_without_an_answer_waits_for_nobody_who_is_gone() {
     let unreachable = Answered { reply: Reply::Unreachable, ..answered };
     assert_eq!(after(unreachable), AfterAnswer::Settle);
     assert_eq!(after(Answered { is_recovered: true, ..unreachable }), AfterAnswer::Defer);
+    // The other credential is tried at once; without one, the outcome stays unknown.
+    let refused = Answered { reply: Reply::CredentialRefused, is_recovered: true, ..answered };
+    assert_eq!(after(refused), AfterAnswer::Settle);
+    assert_eq!(after(Answered { has_another: true, ..refused }), AfterAnswer::TryAgain);
+}
+
+#[test]
+fn a_read_that_has_a_record_is_sent_again_by_the_process_that_recovers_it() {
+    let read = Sent { class: Dedup::ReadOnly, in_window: false, can_ask: false, is_ours: true };
+    let state = State::Dispatched(read);
+    let refused = Refused { prospect: Prospect::Retry, is_own: true, is_ending: false };
+    assert_eq!(step(state, refused), AfterRefusal::Defer);
+    for answered in all_answered().into_iter().filter(|one| one.is_recovered) {
+        let passes = matches!(answered.reply, Reply::Unreachable | Reply::Garbled | Reply::Unknown);
+        assert_eq!(step(state, answered) == AfterAnswer::Defer, passes, "{answered:?}");
+    }
 }
 
 #[test]
@@ -223,6 +239,9 @@ fn what_did_nothing_is_settled_before_it_is_tried_again() {
             let again = step(state, answered) == AfterAnswer::SettleAndTryAgain;
             let reached_nobody = state == State::Absent && answered.reply == Reply::Unreachable;
             let has_another = answered.reply == Reply::CredentialRefused && answered.has_another;
+            // Its target knows the token, and settled its outcome would be unknown.
+            let is_known = matches!(state, State::Dispatched(sent) if sent.is_recognised());
+            let has_another = has_another && !(is_known && answered.is_recovered);
             let wanted = (reached_nobody || has_another) && answered.has_tries;
             assert_eq!(again, wanted, "{state:?} {answered:?}");
         }
