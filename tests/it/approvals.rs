@@ -351,7 +351,7 @@ async fn a_glass_is_broken_by_two_and_reviewed_by_a_third() {
     let receipt = format!("/v1/calls/{}/receipt", text(&decided[0], "call_id"));
     looks("rita").await.get(&receipt).await.ok();
     let review = ["review", &glass, "--note", "one call, needed"];
-    refused(&approvals.directs("cleo", &review).await, "VALIDATION_ERROR");
+    refused(&approvals.directs("cleo", &review).await, "POLICY_DENIED");
     assert_eq!(approvals.arranges("emma", &review).await["state"], "reviewed");
     assert_eq!(emma.get(&relied).await.ok(), under);
 }

@@ -102,7 +102,7 @@ impl Approvals {
             }
             let mut event = audit::of_decision(AuditKind::ApprovalEnded, caller, &approval);
             event.code = Some(ErrorCode::ApprovalWithdrawn);
-            event.note = Some("withdrawn".to_owned());
+            event.note = Some(format!("withdrawn; why: {}", request.reason));
             let end = ApprovalState::Withdrawn {
                 by: caller.actor.principal().id.clone(),
                 reason: request.reason.clone(),

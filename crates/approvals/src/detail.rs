@@ -54,6 +54,11 @@ impl Approvals {
                 proposal.evidence.caller = None;
                 proposal.requirement.reasons.clear();
                 proposal.evidence.edited.iter_mut().for_each(|edited| edited.reason.clear());
+                proposal
+                    .evidence
+                    .sent_before
+                    .iter_mut()
+                    .for_each(|before| before.operators.clear());
             }
         }
         // A later call may have taken the key since.
@@ -106,10 +111,18 @@ async fn outcome_of(
             message = result.error.map(|error| masking::masked(error.message, &hidden));
         }
     }
+    let resolved_by = if let EffectState::Succeeded { resolved_by, .. }
+    | EffectState::FailedFinal { resolved_by, .. } = &record.state
+    {
+        resolved_by.as_ref()
+    } else {
+        None
+    };
     OutcomeView {
         record_id: record.record_id,
         state: record.state.name().to_owned(),
         code: record.state.code(),
+        resolved_by: resolved_by.map(ToString::to_string),
         message,
         output,
         updated_at: record.updated_at,

@@ -259,6 +259,7 @@ impl Changed {
             ..held.proposal
         };
         proposal.evidence.similar = held.proposal.evidence.similar;
+        proposal.evidence.sent_before = held.proposal.evidence.sent_before;
         proposal.evidence.edited = Some(edited);
         let parked = ParkedCall {
             envelope: proposal.call.clone(),
@@ -317,6 +318,7 @@ fn edited_from(
     let earlier = approval.edits.iter().flat_map(|edit| &edit.masked);
     EditedFrom {
         by: vote.approver.clone(),
+        stands_for: vote.stands_for.clone(),
         reason: vote.reason.clone(),
         at: vote.at,
         preview: preview.clone(),

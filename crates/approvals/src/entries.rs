@@ -243,19 +243,21 @@ pub(crate) async fn allowed(
     entry: &Directive,
 ) -> Result<(), Refusal> {
     let Err(refusal) = may(service, caller, act, entry) else { return Ok(()) };
-    Err(refused(service, caller, act, &refusal).await)
+    Err(refused(service, caller, entry, act.as_str(), &refusal).await)
 }
 
 /// A refusal by policy: its cause for the audit, one sentence for the caller.
 pub(crate) async fn refused(
     service: &Approvals,
     caller: &VerifiedCaller,
-    act: DirectiveActKind,
+    entry: &Directive,
+    act: &str,
     refusal: &ReviewRefusal,
 ) -> Refusal {
     let mut event = audit::of_caller(AuditKind::Security, caller);
     event.code = Some(refusal.code);
-    event.note = Some(format!("{}: {refusal}", act.as_str()));
+    event.note = Some(format!("{act}: {refusal}"));
+    event.directives.insert(entry.directive_id.clone());
     service.note(event).await;
     let message = if refusal.needs_fresh_auth {
         "sign in again: this asks for a fresh sign-in"
@@ -301,16 +303,16 @@ pub(crate) fn capacity_on(
     caller: &VerifiedCaller,
     entry: &Directive,
     action: ReviewAction,
-) -> Option<Result<Capacity, (DirectiveActKind, ReviewRefusal)>> {
+) -> Option<Result<Capacity, (&'static str, ReviewRefusal)>> {
     let (act, capacity) = match &entry.body {
         DirectiveBody::Grant(grant) => {
             let capacity = reviewer::capacity_for_grant(service, caller, entry, grant, action);
-            (DirectiveActKind::View, capacity)
+            ("decide_grant", capacity)
         }
         DirectiveBody::BreakGlass(_) => {
             let act = DirectiveActKind::ConfirmBreakGlass;
             let allowed = may(service, caller, act, entry);
-            (act, allowed.map(|()| reviewer::own(service, caller)))
+            (act.as_str(), allowed.map(|()| reviewer::own(service, caller)))
         }
         DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
             return None;

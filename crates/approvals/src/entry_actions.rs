@@ -83,9 +83,10 @@ async fn moved(
             Ok((next.map_err(|error| unmoved(&error))?, "ended".to_owned()))
         }
         DirectiveAct::Review { note } => {
+            // First, so that a refused attempt is in the audit.
+            allowed(service, caller, DirectiveActKind::ReviewBreakGlass, entry).await?;
             let next = entry.reviewed(DirectiveNote { by, at: now, text: note.clone() });
             let next = next.map_err(|error| unmoved(&error))?;
-            allowed(service, caller, DirectiveActKind::ReviewBreakGlass, entry).await?;
             Ok((next, "reviewed".to_owned()))
         }
     }
@@ -107,7 +108,7 @@ async fn decided(
     let capacity = match entries::capacity_on(service, caller, entry, action_of(decision)) {
         Some(Ok(capacity)) => capacity,
         Some(Err((act, refusal))) => {
-            return Err(entries::refused(service, caller, act, &refusal).await);
+            return Err(entries::refused(service, caller, entry, act, &refusal).await);
         }
         None => return Err(unmoved(&DirectiveError::Over(entry.state.name()))),
     };

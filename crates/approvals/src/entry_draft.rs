@@ -171,7 +171,9 @@ pub(crate) async fn keep(
     what: &str,
 ) -> Result<(), LedgerError> {
     let mut event = audit::of_caller(AuditKind::Directive, caller);
-    event.note = Some(format!("{} {what}", entry.kind().as_str()));
+    let is_lockdown = matches!(&entry.body, DirectiveBody::Freeze(freeze) if freeze.lockdown);
+    let kind = if is_lockdown { "lockdown" } else { entry.kind().as_str() };
+    event.note = Some(format!("{kind} {what}"));
     event.directives.insert(entry.directive_id.clone());
     event.digests.insert("terms".to_owned(), entry.terms());
     if let DirectiveBody::Grant(grant) = &entry.body {

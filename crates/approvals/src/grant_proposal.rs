@@ -67,10 +67,9 @@ pub(crate) async fn grant(
     let now = service.ledger.store().now();
     let (agrees, shown) = (VoteChoice::Approve, proposed.terms());
     let vote = service.vote_of(caller, &capacity, agrees, &request.reason, shown);
+    let said = decision::noted(&vote);
     let agreed = proposed.cast(vote, now).map_err(|error| not_counted(&error))?;
-    let said =
-        if capacity.stands_for.is_some() { "agreed to, for a colleague" } else { "agreed to" };
-    let kept = entry_draft::keep(service, caller, &agreed, said).await;
+    let kept = entry_draft::keep(service, caller, &agreed, &said).await;
     service.written(kept)?.ok_or_else(crowded)?;
     service.arranged(agreed.clone()).await;
     Ok(entries::view_of(service, caller, &agreed))

@@ -72,9 +72,14 @@ pub(crate) fn of(approval: &ApprovalRecord, record: Option<&EffectRecord>) -> &'
         return SENT;
     };
     match &record.state {
-        EffectState::Claimed { .. }
-        | EffectState::Dispatched(_)
-        | EffectState::Rearmed { .. } => "running",
+        EffectState::Claimed { .. } | EffectState::Dispatched(_) => "running",
+        // Operators have it sent again, which says nothing about what was sent under this approval.
+        EffectState::Rearmed { .. } => "unknown",
+        EffectState::PendingApproval { .. } | EffectState::Approved { .. }
+            if record.unknown.is_some() =>
+        {
+            "unknown"
+        }
         EffectState::Succeeded { .. } => "succeeded",
         EffectState::Indeterminate { .. } => "unknown",
         EffectState::FailedFinal { .. }

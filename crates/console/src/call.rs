@@ -254,10 +254,15 @@ fn what(detail: &ApprovalDetail) -> Markup {
 
 /// The arguments, with who changed what of them.
 pub(super) fn runs(detail: &ApprovalDetail) -> Markup {
-    let edited = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
+    let evidence = detail.proposal.as_ref().map(|proposal| &proposal.evidence);
+    let edited = evidence.and_then(|evidence| evidence.edited.as_ref());
     let masked = detail.preview_masked();
     let now = Preview { value: detail.preview(), masked: &masked };
     html! {
+        @if let Some(before) = evidence.and_then(|evidence| evidence.sent_before.as_ref()) {
+            p.notice.warn { "This call was sent before, at " (before.at) ", and may have taken effect: " (before.reason) "." }
+            @for word in &before.operators { p.small.soft { (word.operator) " has it sent again, since:" } (words::quotation(&word.evidence)) }
+        }
         @if let Some(part) = &detail.part {
             @if part.edits > 0 { p.notice.note { "An approver of the tenant that asks has changed the arguments." } }
             (masked_changes(&part.edited_masked))
@@ -267,7 +272,10 @@ pub(super) fn runs(detail: &ApprovalDetail) -> Markup {
             None => { (tree::arguments(now)) }
             Some(edited) => {
                 p.notice.warn {
-                    strong { (edited.by) } " changed the arguments; what differs from what the agent asked for is marked."
+                    strong { (edited.by) }
+                    @if let Some(colleague) = &edited.stands_for { " for " strong { (colleague) } }
+                    " changed the arguments" @if detail.approval.edits > 1 { " in the last of " (detail.approval.edits) " edits" }
+                    "; what differs from what the agent asked for is marked."
                 }
                 (authorship(&edited.authors))
                 (masked_changes(&edited.masked))
@@ -304,9 +312,7 @@ fn masked_changes(places: &BTreeSet<String>) -> Markup {
         @if !places.is_empty() {
             div.notice.bad {
                 p { strong { "Masked values were changed too." } " You cannot see what they were or are; they are at:" }
-                ul { @for place in places {
-                    li { @if place.is_empty() { "all arguments" } @else { code { (visible(place)) } } }
-                } }
+                ul { @for place in places { li { @if place.is_empty() { "all arguments" } @else { code { (visible(place)) } } } } }
             }
         }
     }

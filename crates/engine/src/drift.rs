@@ -42,17 +42,22 @@ pub(crate) async fn round(context: &Arc<Context>) {
         if context.node.is_stopping() {
             return;
         }
-        if is_drifted(context, &capability).await {
+        if is_drifted(context, &capability, context.settings.live_list_ms_max).await {
             drifted(&context.outcomes, &capability);
         }
     }
 }
 
-/// Whether the live definition of a capability differs from its pin, as far as that can be determined now.
-pub(crate) async fn is_drifted(context: &Context, capability: &CapabilityId) -> bool {
+/// Whether the live definition of a capability differs from its pin, as far as that can be determined now from a list that is at most this
+/// old.
+pub(crate) async fn is_drifted(
+    context: &Context,
+    capability: &CapabilityId,
+    fresh_ms: u64,
+) -> bool {
     let active = context.current.active();
     let Some(port) = active.ports.of(capability.adapter()) else { return false };
     let Connection::Up(connection) = port.connection() else { return false };
     let Some(known) = port.contract.capabilities.get(capability.capability()) else { return false };
-    port.is_drifted(connection.as_ref(), known, context.settings.live_list_ms_max).await
+    port.is_drifted(connection.as_ref(), known, fresh_ms).await
 }

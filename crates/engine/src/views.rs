@@ -112,6 +112,10 @@ pub struct RecordView {
     /// When the call ended. Present only if its result is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled_at: Option<Timestamp>,
+    /// When the call was first sent under this token, or under the earlier one where operators have it sent again; absent if it was not
+    /// sent, or has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
     /// The token by which the adapter can recognise the call; absent if the call was not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_token: Option<String>,

@@ -196,6 +196,9 @@ pub struct OutcomeView {
     /// The error code; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
+    /// What resolved an unknown outcome: an operator, a late answer or a probe; absent if the outcome is what the call was answered with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_by: Option<String>,
     /// What the tool or Placet reported, if the call failed or its outcome is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

@@ -36,6 +36,7 @@ pub(super) fn card(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -
                 " " span.small.soft { (words::relative(outcome.updated_at, now)) }
                 @if let Some(code) = outcome.code { " " code { (code) } }
             }
+            @if let Some(by) = &outcome.resolved_by { p { "The outcome was unknown; recorded by " (by) "." } }
             p { (words::end(state)) }
             @if state == "unknown" { (resolving(detail, outcome, visitor)) }
             @if let Some(output) = &outcome.output {

@@ -321,6 +321,8 @@ async fn args_of(outcomes: &Outcomes, record: &EffectRecord) -> Option<Value> {
 }
 
 fn brief(record: &EffectRecord) -> RecordView {
+    let earlier = record.unknown.as_ref().map(|unknown| &unknown.attempt);
+    let sent = record.state.attempt().or(earlier);
     let mut view = RecordView {
         record_id: record.record_id,
         call_id: record.call_id.clone(),
@@ -334,6 +336,7 @@ fn brief(record: &EffectRecord) -> RecordView {
         rearm: None,
         resolved_by: None,
         settled_at: None,
+        sent_at: sent.map(|attempt| attempt.first_dispatched_at),
         dispatch_token: record.state.attempt().map(|attempt| attempt.token.clone()),
         reason: record.unknown.as_ref().map(|unknown| unknown.reason.clone()),
         created_at: record.created_at,
@@ -352,7 +355,7 @@ fn brief(record: &EffectRecord) -> RecordView {
         }
         EffectState::Succeeded { resolved_by, .. }
         | EffectState::FailedFinal { resolved_by, .. } => {
-            view.resolved_by = resolved_by.as_ref().map(brought_by);
+            view.resolved_by = resolved_by.as_ref().map(ToString::to_string);
             view.reason = None;
         }
         EffectState::Tombstone { was, settled_at, .. } => {
@@ -368,12 +371,4 @@ fn brief(record: &EffectRecord) -> RecordView {
         | EffectState::Denied { .. } => {}
     }
     view
-}
-
-fn brought_by(by: &Resolution) -> String {
-    match by {
-        Resolution::LateAnswer { attempt } => format!("late_answer attempt {attempt}"),
-        Resolution::Probe { attempt } => format!("probe attempt {attempt}"),
-        Resolution::Operator { operator } => format!("operator {operator}"),
-    }
 }

@@ -9,16 +9,20 @@ use serde_json::Value;
 
 use placet_approvals::LIFETIME_MS_MAX;
 use placet_ledger::{
-    audit::AuditKind, ledger::LedgerError, record::EffectRecord, refusal::ledger_refusal,
+    audit::AuditKind,
+    ledger::LedgerError,
+    record::{EffectRecord, EffectState},
+    refusal::ledger_refusal,
     store::StoreError,
 };
 use placet_policy::{decision::Decision, facts::BudgetView, verdict::Hold};
 use placet_types::{
     approval::Requirement,
     caller::CallerIdentity,
-    envelope::proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
+    envelope::proposal::{Evidence, ProposalVersion, SentBefore, ToolProposalEnvelope},
     error::{ErrorCode, Refusal},
     json::canonical_digest,
+    mode::ApprovalMode,
 };
 
 use crate::{
@@ -46,7 +50,9 @@ pub(crate) async fn park(
     budget: BudgetView,
 ) {
     // A drifted tool is refused until it is reviewed, whatever approvers say: do not ask them.
-    if drift::is_drifted(context, &call.stage.binding.capability).await {
+    let strictest = call.stage.built.target.capability.mode_highest == ApprovalMode::Destructive;
+    let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
+    if drift::is_drifted(context, &call.stage.binding.capability, fresh_ms).await {
         let refused = Refused::of(errors::tool_changed(), Some(&hold.decision));
         return refuse::brokered(context, call, refused).await;
     }
@@ -180,5 +186,14 @@ pub(crate) fn evidence_of(stage: &Brokered, decision: &Decision, budget: BudgetV
         description: capability.description.clone(),
         similar: Vec::new(),
         edited: None,
+        sent_before: stage.built.resumed.as_ref().and_then(|resumed| sent_before(&resumed.record)),
     }
+}
+
+fn sent_before(record: &EffectRecord) -> Option<SentBefore> {
+    let unknown = record.unknown.as_ref()?;
+    let operators =
+        if let EffectState::Rearmed { by } = &record.state { by.clone() } else { Vec::new() };
+    let (at, reason) = (unknown.attempt.first_dispatched_at, unknown.reason.clone());
+    Some(SentBefore { at, reason, operators })
 }

@@ -68,7 +68,9 @@ impl Ledger {
             change: change.clone(),
         };
         // The proposal shows the last editor's reason alone; the audit keeps that of each edit.
-        let note = format!("{}; why: {}", noted(change), vote.reason);
+        let instead = vote.stands_for.as_ref().map(|colleague| format!(", for {colleague}"));
+        let (how, instead) = (noted(change), instead.unwrap_or_default());
+        let note = format!("{how}{instead}{}; why: {}", vote.with_token(), vote.reason);
         let vote = Vote { shown_digest: proposal_digest, ..vote };
         let mut next = approval.edited(edit, vote, now)?;
         next.bundle_digest = proposal.evidence.bundle_digest;

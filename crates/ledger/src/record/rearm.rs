@@ -2,9 +2,12 @@
 //!
 //! Owns these types. Invariant I9: an unknown outcome leaves its state only with a resolution or a re-arm on the record.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use placet_types::{clock::Timestamp, digest::Digest, ids::PrincipalId};
+pub use placet_types::envelope::proposal::Rearm;
+use placet_types::{digest::Digest, ids::PrincipalId};
 
 use super::Attempt;
 
@@ -29,6 +32,16 @@ pub enum Resolution {
     },
 }
 
+impl fmt::Display for Resolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LateAnswer { attempt } => write!(f, "late_answer attempt {attempt}"),
+            Self::Probe { attempt } => write!(f, "probe attempt {attempt}"),
+            Self::Operator { operator } => write!(f, "operator {operator}"),
+        }
+    }
+}
+
 impl Resolution {
     /// The attempt it is about; an operator's word is about all of them.
     pub const fn attempt(&self) -> Option<u32> {
@@ -37,18 +50,6 @@ impl Resolution {
             Self::Operator { .. } => None,
         }
     }
-}
-
-/// One operator's request to send a call with an unknown outcome again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rearm {
-    /// Who.
-    pub operator: PrincipalId,
-    /// Why they are sure that it did not happen, or that a second execution does no harm.
-    pub evidence: String,
-    /// When.
-    pub at: Timestamp,
 }
 
 /// An attempt with an unknown outcome, kept while another arm is in flight.

@@ -92,6 +92,33 @@ pub struct Evidence {
     /// What an approver's edit replaced; absent if the arguments were not edited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<EditedFrom>,
+    /// That the call was sent before, and its outcome is unknown; absent if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_before: Option<SentBefore>,
+}
+
+/// An earlier attempt of a call that operators have sent again. It may have taken effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SentBefore {
+    /// When the call was first sent.
+    pub at: Timestamp,
+    /// Why its outcome is unknown.
+    pub reason: String,
+    /// The operators who have it sent again.
+    pub operators: Vec<Rearm>,
+}
+
+/// One operator's request to send a call with an unknown outcome again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rearm {
+    /// The operator.
+    pub operator: PrincipalId,
+    /// Why they are sure that it did not happen, or that a second execution does no harm.
+    pub evidence: String,
+    /// When they asked.
+    pub at: Timestamp,
 }
 
 /// The most earlier calls shown to an approver.
@@ -136,6 +163,9 @@ pub struct SimilarDecision {
 pub struct EditedFrom {
     /// The person who changed the arguments.
     pub by: PrincipalId,
+    /// The colleague in whose place they did so; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_for: Option<PrincipalId>,
     /// The reason for the change.
     pub reason: String,
     /// When the arguments were changed.

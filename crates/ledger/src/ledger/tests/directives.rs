@@ -39,6 +39,7 @@ pub(super) fn shown(approval: &ApprovalRecord, editor: &Vote, change: &Change) -
     let masked = approval.edits.iter().flat_map(|edit| &edit.masked).chain(&change.masked);
     EditedFrom {
         by: editor.approver.clone(),
+        stands_for: None,
         reason: "too much".to_owned(),
         at: editor.at,
         preview: serde_json::Value::Null,

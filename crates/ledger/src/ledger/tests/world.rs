@@ -362,6 +362,7 @@ impl World {
                 description: String::new(),
                 similar: Vec::new(),
                 edited: None,
+                sent_before: None,
             },
             requirement: Requirement::new(BTreeMap::new(), quorum, EXPIRES_IN_MS.unsigned_abs()),
             expires_at: self.now().plus_ms(EXPIRES_IN_MS),

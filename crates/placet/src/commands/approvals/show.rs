@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use placet_approvals::views::{ApprovalDetail, ApprovalView, OutcomeView};
 use placet_types::{
     caller::CallerIdentity,
-    envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
+    envelope::proposal::{Evidence, SentBefore, SimilarCall, ToolProposalEnvelope},
     ids::{ApprovalId, PrincipalId},
     taint,
     text::visible,
@@ -47,7 +47,8 @@ pub(super) fn shown(detail: &ApprovalDetail) -> String {
         lines.push(DELETED.to_owned());
     }
     if let Some(proposal) = &detail.proposal {
-        lines.extend(arguments(&proposal.evidence));
+        lines.extend(arguments(&proposal.evidence, detail.approval.edits));
+        lines.extend(proposal.evidence.sent_before.iter().flat_map(sent_before));
         lines.extend(earlier(&proposal.evidence.similar));
     }
     if let Some(part) = &detail.part {
@@ -99,6 +100,7 @@ fn outcome(state: &str, outcome: &OutcomeView) -> String {
     let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
     let mut lines =
         vec![format!("  outcome   {}{code}, at {}", words::state(state), outcome.updated_at)];
+    lines.extend(outcome.resolved_by.iter().map(|by| format!("  recorded  by {}", visible(by))));
     lines.extend(
         outcome.message.iter().flat_map(|message| quotation::lines("the error says", message)),
     );
@@ -252,11 +254,32 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
     lines
 }
 
+/// That the call was sent before, and who has it sent again.
+fn sent_before(before: &SentBefore) -> Vec<String> {
+    let mut lines = vec![format!(
+        "  warning   it was sent at {}, and may have taken effect: {}",
+        before.at,
+        visible(&before.reason)
+    )];
+    lines.extend(before.operators.iter().flat_map(|word| {
+        let said = format!("{} has it sent again, since", word.operator);
+        quotation::lines(&said, &word.evidence)
+    }));
+    lines
+}
+
 /// Exactly what will run, and what an approver changed of it.
-fn arguments(evidence: &Evidence) -> Vec<String> {
+fn arguments(evidence: &Evidence, edits: u32) -> Vec<String> {
     let mut lines = preview(&evidence.preview, &evidence.preview_masked);
     if let Some(edited) = &evidence.edited {
-        lines.push(format!("  edited    by {} at {}", edited.by, edited.at));
+        let instead = edited.stands_for.as_ref().map(|who| format!(" for {who}"));
+        let instead = instead.unwrap_or_default();
+        lines.push(format!("  edited    by {}{instead} at {}", edited.by, edited.at));
+        if edits > 1 {
+            lines.push(format!(
+                "            the last of {edits} edits; this differs after all of them:"
+            ));
+        }
         let changed = difference::lines(&edited.preview, &evidence.preview);
         if changed.is_empty() && edited.masked.is_empty() {
             lines.push("            only masked values differ".to_owned());

@@ -24,8 +24,16 @@ pub(super) fn row(entry: &DirectiveView) -> [String; 7] {
         entry.by.to_string(),
         what(entry),
         entry.starts_at.to_string(),
-        times::from_now(entry.expires_at),
+        ends(entry),
     ]
+}
+
+/// When it ends, or that it has ended before its time.
+fn ends(entry: &DirectiveView) -> String {
+    match &entry.end {
+        Some(note) => format!("ended {}", times::from_now(note.at)),
+        None => times::from_now(entry.expires_at),
+    }
 }
 
 /// What an entry arranges, in a line.
@@ -79,7 +87,7 @@ pub(super) fn text(entry: &DirectiveView) -> String {
         "  from/to   {} to {} ({})",
         entry.starts_at,
         entry.expires_at,
-        times::from_now(entry.expires_at)
+        ends(entry)
     ));
     if entry.requirement.quorum > 0 {
         lines.push(format!("  needs     {}", needs(entry)));
