@@ -156,6 +156,11 @@ async fn pl_02_a_plan_waits_for_people_survives_a_restart_and_acts_once() {
     let waits = planned(&setup, &placet, &["resume", "plan.state.json"]).await;
     assert_eq!(waits.code, Some(4), "{waits:?}");
     assert_eq!(model.asked().len(), 1, "a model was asked while people were");
+    // Its calls would be other calls, and what was written would be written again.
+    let ben = setup.token("user", "ben").await;
+    let other = setup.asks(&placet, &ben, &["plan", "resume", "plan.state.json"]).await;
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.err.contains("agent `dev-agent` began the plan"), "{}", other.err);
     let resumed =
         async { planned(&setup, &placet, &["resume", "plan.state.json", "--wait", "20"]).await };
     let decided = async {

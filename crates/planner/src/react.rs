@@ -76,6 +76,8 @@ pub struct Progress {
     pub plan: Plan,
     /// The run at Placet.
     pub run_id: String,
+    /// Whose run it is: the agent, and the user that it acts for. Another caller's calls would be other calls, and writes be made again.
+    pub caller: Option<(String, Option<String>)>,
     /// The trace of all its requests, as the header `traceparent` has it.
     pub traceparent: String,
     /// How often the model has answered.
@@ -110,6 +112,7 @@ impl Progress {
         Self {
             plan,
             run_id,
+            caller: None,
             traceparent,
             iteration: 0,
             tokens: 0,

@@ -120,6 +120,8 @@ impl Engine {
         let wanted = &run.wanted;
         Ok(RunView {
             run_id: run_id.clone(),
+            agent: key.agent,
+            on_behalf_of: key.on_behalf_of,
             session_id: run.request.session_id.clone(),
             safety_mode: known.safety_mode,
             run_budget: known.budget,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use placet_types::{
-    ids::{RunId, SessionId},
+    ids::{PrincipalId, RunId, SessionId},
     json,
     mode::ApprovalMode,
     run_context::{RunBudget, RunRequest},
@@ -161,6 +161,11 @@ pub struct Excluded {
 pub struct RunView {
     /// The id of the run.
     pub run_id: RunId,
+    /// The agent that the run belongs to.
+    pub agent: PrincipalId,
+    /// The user that the run acts for; absent if the agent acts on its own authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<PrincipalId>,
     /// The conversation that the run belongs to; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,

@@ -76,7 +76,7 @@ enum Action {
 /// Begins or resumes a plan.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
-    let (state, progress, wait) = match &args.action {
+    let (state, mut progress, wait) = match &args.action {
         Action::Run { file, task, state, wait } => {
             let state = state.clone().unwrap_or_else(|| file.with_extension("state.json"));
             let progress = begun(file, task, &state, environment)?;
@@ -94,6 +94,16 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         .client(key.as_ref())
         .map_err(|error| Failure::usage("the plan's model cannot be called").because(error))?;
     let toolbox = Remote { client: client.clone(), state: state.clone() };
+    if !progress.has_ended() {
+        let caller = toolbox.caller(&progress).await;
+        let caller =
+            caller.map_err(|error| stopped(StepError::Toolbox(error), &state, environment))?;
+        match progress.caller.as_ref().filter(|begun| **begun != caller) {
+            Some(begun) => return Err(of_another(begun, &caller)),
+            None => progress.caller = Some(caller),
+        }
+        save(&state, &progress)?;
+    }
     let mut react = React::new(model, toolbox, progress);
     let until = Instant::now() + Duration::from_secs(wait);
     let outcome = loop {
@@ -186,6 +196,21 @@ async fn settled(client: &Client, held: &[Held], until: Instant) -> Result<(), F
         client.fetch(&["v1", "calls", tool_call_id], &[("wait_ms", &wait_ms)]).await?;
     }
     Ok(())
+}
+
+/// A plan that another caller began.
+fn of_another(begun: &(String, Option<String>), caller: &(String, Option<String>)) -> Failure {
+    let shown = |(agent, user): &(String, Option<String>)| match user {
+        Some(user) => format!("agent `{agent}` for user `{user}`"),
+        None => format!("agent `{agent}`"),
+    };
+    Failure::new(format!(
+        "{} began the plan, and {} would make its writes again",
+        shown(begun),
+        shown(caller)
+    ))
+    .try_this("resume it with a token of the caller who began it")
+    .try_this("or start the task again with `placet plan run`")
 }
 
 /// Why a plan stopped, and how to resume it.

@@ -33,6 +33,12 @@ struct Run<'a> {
 }
 
 #[derive(Deserialize)]
+struct Opened {
+    agent: String,
+    on_behalf_of: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct Tools {
     tools: Vec<Value>,
 }
@@ -43,6 +49,21 @@ struct Results {
 }
 
 impl Remote {
+    /// Who the caller is: the agent, and the user that it acts for. Opens the run if it is not open.
+    pub(super) async fn caller(
+        &self,
+        progress: &Progress,
+    ) -> Result<(String, Option<String>), Failure> {
+        let path = ["v1", "runs", &progress.run_id];
+        let mut reply = self.client.fetch(&path, &[]).await?;
+        if is_not_open(&reply) {
+            self.open(progress).await?;
+            reply = self.client.fetch(&path, &[]).await?;
+        }
+        let Opened { agent, on_behalf_of } = reply.document()?;
+        Ok((agent, on_behalf_of))
+    }
+
     /// Opens the run. The tools of unfinished calls are in its surface, as they were when the model called them, if all still exist.
     async fn open(&self, progress: &Progress) -> Result<(), Failure> {
         let plan = &progress.plan;
