@@ -36,7 +36,7 @@ pub struct ServerConfig {
     pub body_bytes_max: Bounded<1_024, 16_777_216>,
     /// Connections that may be open at the same time; more wait in the operating system's queue. It also limits open requests, and streams
     /// that last while nothing happens: a quarter of it for each (but at least four) for one principal, three quarters for both together
-    /// for one tenant. Further ones get `OVERLOADED`.
+    /// for one tenant. Streams leave a quarter to requests. Further ones get `OVERLOADED`.
     pub connections_max: Bounded<1, 65_536>,
     /// Connections that one client address (for IPv6: one /64) may have open; further ones are closed. Must not exceed `connections_max`.
     /// Behind a proxy or load balancer, which has one address for all callers, set it to `connections_max`.

@@ -2,7 +2,8 @@
 //!
 //! Owns the counts. Requests and streams that last have as many places together as there are connections. Invariant: one principal has a
 //! quarter of them at most (four where there are fewer than 16), for requests and for streams that last a quarter each, so that its idle
-//! streams do not keep it from calling; one tenant has three quarters, so that nobody takes all places.
+//! streams do not keep it from calling; one tenant has three quarters, so that nobody takes all places. No stream begins that would leave
+//! less than a quarter of the places, and less than a quarter of its tenant's, to requests.
 
 use std::sync::Arc;
 
@@ -100,8 +101,12 @@ impl Places {
         let quarter = self.max.div_ceil(4);
         // A quarter of a few places would be useless.
         let own = quarter.max(4).min(self.max);
-        let of_tenant = self.max.saturating_sub(quarter).max(own);
-        if open.by_tenant.all() >= self.max {
+        let all = match whose.1 {
+            About::Request => self.max,
+            About::Lasting => self.max.saturating_sub(quarter).max(own),
+        };
+        let of_tenant = all.saturating_sub(quarter).max(own);
+        if open.by_tenant.all() >= all {
             return Err(Full::All);
         }
         if open.by_person.of(whose) >= own {
@@ -150,19 +155,33 @@ mod tests {
         let places = Places::new(256);
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
-            let (taken, full) = fill(&places, About::Lasting, &who("acme", name));
+            let (taken, full) = fill(&places, About::Request, &who("acme", name));
             assert_eq!((taken.len(), full), (64, Full::Own));
             held.push(taken);
         }
-        let (none, full) = fill(&places, About::Lasting, &who("acme", "d"));
+        let (none, full) = fill(&places, About::Request, &who("acme", "d"));
         assert_eq!((none.len(), full), (0, Full::Tenant));
         // People of another tenant still have some.
-        let (others, _) = fill(&places, About::Lasting, &who("globex", "a"));
+        let (others, _) = fill(&places, About::Request, &who("globex", "a"));
         assert_eq!(others.len(), 64);
-        let (none, full) = fill(&places, About::Lasting, &who("initech", "a"));
+        let (none, full) = fill(&places, About::Request, &who("initech", "a"));
         assert_eq!((none.len(), full), (0, Full::All));
         held.pop();
-        assert_eq!(fill(&places, About::Lasting, &who("initech", "a")).0.len(), 64);
+        assert_eq!(fill(&places, About::Request, &who("initech", "a")).0.len(), 64);
+    }
+
+    #[test]
+    fn streams_that_last_leave_a_quarter_to_requests_of_their_tenant_and_of_everybody() {
+        let places = Places::new(256);
+        let streams = |tenant, id| fill(&places, About::Lasting, &who(tenant, id));
+        let (first, second) = (streams("acme", "a"), streams("acme", "b"));
+        assert_eq!((first.0.len(), second.0.len()), (64, 64));
+        assert_eq!(streams("acme", "c").1, Full::Tenant);
+        let other = streams("globex", "a");
+        assert_eq!((other.0.len(), other.1), (64, Full::All));
+        let none = streams("globex", "b");
+        assert_eq!((none.0.len(), none.1), (0, Full::All));
+        assert_eq!(fill(&places, About::Request, &who("acme", "voter")).0.len(), 64);
     }
 
     #[test]
@@ -175,9 +194,11 @@ mod tests {
             (lasting.0.len(), lasting.1, asking.0.len(), asking.1),
             (4, Full::Own, 4, Full::Own)
         );
-        let (more, full) = fill(&places, About::Lasting, &other);
+        let (none, full) = fill(&places, About::Lasting, &other);
+        assert_eq!((none.len(), full), (0, Full::Tenant));
+        let (more, full) = fill(&places, About::Request, &other);
         assert_eq!((more.len(), full), (4, Full::Own));
-        assert_eq!(fill(&places, About::Request, &other).1, Full::Tenant);
+        assert_eq!(places.place(About::Request, &who("acme", "c")).unwrap_err(), Full::Tenant);
         assert_eq!(fill(&places, About::Request, &who("globex", "a")).0.len(), 4);
     }
 
