@@ -19,12 +19,16 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
     server::NoServerSessionStorage,
 };
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::Instant};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use zeroize::Zeroizing;
 
 /// How often the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often it is said that the certificate in use expires soon, or has expired.
+const TELL_EVERY: Duration = Duration::from_secs(6 * 3_600);
+/// How long before its end a certificate expires soon, in milliseconds.
+pub const EXPIRES_SOON_MS: i64 = 14 * 24 * 3_600_000;
 const FILE_BYTES_MAX: usize = 256 * 1024;
 
 /// What TLS needs.
@@ -46,6 +50,19 @@ impl TlsSettings {
     pub fn check(&self) -> Result<Timestamp, TlsError> {
         handshakes(self)?;
         certificates(&self.certificate).map(|(_, until)| until)
+    }
+
+    /// Says so if the certificate expires soon, or has expired: while its file does not change, nothing else looks at it.
+    fn tell_of_end(&self) {
+        match self.check() {
+            Err(error @ TlsError::Expired { .. }) => {
+                tracing::error!(%error, "the certificate of the API has expired, and callers refuse it: renew it");
+            }
+            Ok(until) if until < now().plus_ms(EXPIRES_SOON_MS) => {
+                tracing::warn!(%until, "the certificate of the API expires soon: renew it");
+            }
+            Ok(_) | Err(_) => {}
+        }
     }
 }
 
@@ -144,11 +161,20 @@ impl TlsListener {
     /// Looks at the files for as long as the API is open.
     pub(crate) async fn follow_files(self: Arc<Self>) {
         let mut looked = Looked { used: self.first, refused: None };
+        let mut told: Option<Instant> = None;
         loop {
             tokio::time::sleep(LOOK).await;
             let (api, last) = (Arc::clone(&self), looked);
-            let now = tokio::task::spawn_blocking(move || api.look(last)).await;
-            looked = now.unwrap_or(looked);
+            let is_due = told.is_none_or(|at| at.elapsed() >= TELL_EVERY);
+            told = if is_due { Some(Instant::now()) } else { told };
+            let now = tokio::task::spawn_blocking(move || {
+                let looked = api.look(last);
+                if is_due {
+                    api.settings.tell_of_end();
+                }
+                looked
+            });
+            looked = now.await.unwrap_or(looked);
         }
     }
 
@@ -221,11 +247,15 @@ fn certificates(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Timestamp)
     let own = chain.first().ok_or_else(none)?;
     let until =
         not_after(own).ok_or_else(|| unusable(path, "does not say until when it is valid"))?;
-    let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
-    if until < Timestamp::from_ms(now.saturating_mul(1_000)) {
+    if until < now() {
         return Err(TlsError::Expired { path: path.to_owned(), at: until });
     }
     Ok((chain, until))
+}
+
+fn now() -> Timestamp {
+    let seconds = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+    Timestamp::from_ms(seconds.saturating_mul(1_000))
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {

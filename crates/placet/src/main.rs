@@ -14,6 +14,7 @@ mod compose;
 mod config;
 mod console;
 mod demo;
+mod descriptors;
 mod development;
 mod egress;
 mod environment;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         .enable_all()
         .thread_stack_size(STACK_BYTES)
         .build();
+    descriptors::raise();
     let outcome = memory::keep_to_itself()
         .and_then(|()| {
             runtime.map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))

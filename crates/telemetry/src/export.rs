@@ -40,6 +40,8 @@ const SCOPE: &str = "placet";
 const TIMEOUT_MS_MAX: u64 = 60_000;
 /// Added to the export's own limit, so that the last batch may use all of it.
 const SHUTDOWN_GRACE_MS: u64 = 1_000;
+/// A stop waits no longer than this for a collector.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
 placet_types::named_enum! {
     /// An OTLP protocol.
@@ -137,12 +139,14 @@ impl TelemetryGuard {
     /// Fails when the collector does not take the last spans in time. The process can end all the same.
     pub async fn shutdown(self) -> Result<(), TelemetryError> {
         let Self { provider, shutdown_timeout, .. } = self;
+        let limit = shutdown_timeout.min(SHUTDOWN_MAX);
         // The SDK's shutdown does not tell whether its last export succeeded; its flush does.
-        settled(move || {
+        let ended = settled(move || {
             let flushed = provider.force_flush();
-            provider.shutdown_with_timeout(shutdown_timeout).and(flushed)
-        })
-        .await
+            provider.shutdown_with_timeout(limit).and(flushed)
+        });
+        // The flush has no limit of its own.
+        tokio::time::timeout(limit, ended).await.unwrap_or(Err(TelemetryError::Incomplete))
     }
 }
 

@@ -144,7 +144,9 @@ fn failure_reason(error: &OTelSdkError) -> &'static str {
     match error {
         OTelSdkError::AlreadyShutdown => "the exporter was shut down",
         OTelSdkError::Timeout(_) => "the collector did not answer in time",
-        OTelSdkError::InternalFailure(_) => "the collector is unreachable or refused the spans",
+        OTelSdkError::InternalFailure(_) => {
+            "the collector is unreachable, did not answer in time or refused the spans"
+        }
     }
 }
 

@@ -84,8 +84,11 @@ impl PolicyActor {
         }
         let status = policies::status(&self.context, order.reader.as_ref());
         if !status.needs_restart.is_empty() {
-            let keys = status.needs_restart.join(", ");
-            tracing::warn!(keys, "changed in the configuration, and applied by a restart only");
+            let needs_restart = status.needs_restart.join(", ");
+            tracing::warn!(
+                needs_restart,
+                "changed in the configuration, and applied by a restart only"
+            );
         }
         Ok(ReloadView { before: before.digest(), changed: told, status })
     }

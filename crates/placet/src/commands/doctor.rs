@@ -15,6 +15,7 @@ use std::{
 
 use clap::Args as ClapArgs;
 use placet_adapter_mcp::connector::not_confined;
+use placet_api::tls::EXPIRES_SOON_MS;
 use placet_identity::{DevKey, SvidKeeper, Verifier};
 use placet_store::postgres::{Inspection, PostgresConfig, inspect};
 use placet_types::{
@@ -33,6 +34,7 @@ use crate::{
         ledger::Choice,
         load::{Config, LocalArgs},
     },
+    descriptors,
     environment::Environment,
     failure::{Exit, Failure, Outcome},
     issuers, notices, output, sealing, storage, svids,
@@ -97,6 +99,10 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Err(failure) => checks.push(Check::of("configuration", &failure)),
         Ok(config) => {
             checks.push(configuration(&config));
+            checks.extend(
+                descriptors::shortage(&config)
+                    .map(|found| Check::warn("open files", found, descriptors::REMEDY)),
+            );
             checks.extend(folder::checks(&config));
             checks.push(ledger(&config).await);
             checks.extend(failing("sealing key", sealing::check_key(&config, &config.data)));
@@ -329,7 +335,14 @@ async fn issuers(config: &Config, world: &World) -> Vec<Check> {
 fn tls(config: &Config, verifier: &Verifier) -> Option<Check> {
     let settings = compose::tls_settings(config, verifier)?;
     Some(match settings.check() {
-        Ok(until) => Check::ok("tls", format!("certificate and key can be used, until {until}")),
+        Ok(until) => {
+            let found = format!("certificate and key can be used, until {until}");
+            if until < SystemClock.now().plus_ms(EXPIRES_SOON_MS) {
+                Check::warn("tls", found, "renew it: when it ends, callers refuse every connection")
+            } else {
+                Check::ok("tls", found)
+            }
+        }
         Err(error) => Check::fail("tls", error.to_string(), "fix the file, or take `tls` out"),
     })
 }

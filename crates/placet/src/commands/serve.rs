@@ -25,6 +25,7 @@ use crate::{
     commands::console::{self, LINK_LIFE},
     compose::{self, Running},
     config::load::{Config, ConfigArgs},
+    descriptors,
     development::{DEV_AGENT, DEV_TENANT},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
@@ -97,6 +98,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         () = signals.next() => return Ok(Exit::Ok),
     };
     config.secrets.warn_of_open_files();
+    if let Some(shortage) = descriptors::shortage(&config) {
+        tracing::warn!("{shortage}: {}", descriptors::REMEDY);
+    }
     greet(args, &config, &world, &running, environment.program());
     let announced = announced(&config, &running).await?;
     let unused = unused(args, &config, running.engine.clone());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -70,19 +71,21 @@ pub(super) enum KeepError {
 impl KeepError {
     /// The error for the caller where nothing is broken and a retry is possible.
     fn is_transient(&self) -> Option<StoreError> {
-        let is_no_room = match self {
+        let source = match self {
             Self::Unmoved(_) => return Some(StoreError::Unreachable(self.to_string())),
             Self::Journal(JournalError::Io { source, .. })
-            | Self::Snapshot(SnapshotError::Journal(JournalError::Io { source, .. })) => {
-                source.kind() == io::ErrorKind::StorageFull
-            }
+            | Self::Snapshot(SnapshotError::Journal(JournalError::Io { source, .. })) => source,
             Self::Tree(_)
             | Self::Snapshot(_)
             | Self::Journal(_)
             | Self::Merkle(_)
-            | Self::Backup(_) => false,
+            | Self::Backup(_) => return None,
         };
-        is_no_room.then_some(StoreError::NoSpace)
+        // Connections may take all that this process may have open, for a while.
+        if matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE)) {
+            return Some(StoreError::Unreachable(self.to_string()));
+        }
+        (source.kind() == io::ErrorKind::StorageFull).then_some(StoreError::NoSpace)
     }
 }
 

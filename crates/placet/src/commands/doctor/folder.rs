@@ -213,6 +213,8 @@ fn sync_speed(folder: &Path) -> Check {
             format!("cannot write: {error}"),
             if error.kind() == io::ErrorKind::StorageFull {
                 "make room"
+            } else if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+                "mount its file system for writing"
             } else {
                 "give the owner of the process write access"
             },
