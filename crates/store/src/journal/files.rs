@@ -185,15 +185,13 @@ impl SegmentFiles {
         Ok(to_u64(due.len()))
     }
 
-    /// A segment that is in the archive already is never replaced: it is the same one, left by a crash, or that of another journal.
+    /// A segment that is in the archive already is replaced only by itself, after a crash: otherwise it is that of another journal.
     fn move_file(&self, from: &Path, to: &Path) -> io::Result<()> {
         match self.medium.open_read(to) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-            Ok(there) if is_same(&*self.medium.open_read(from)?, &*there)? => {
-                self.medium.sync_dir(&self.archive)?;
-                return self.medium.remove(from);
-            }
+            // Replacing it, instead of removing the one here, loses nothing where the archive is this same folder under another name.
+            Ok(there) if is_same(&*self.medium.open_read(from)?, &*there)? => {}
             Ok(_) => {
                 let why =
                     format!("`{}` is there and differs: an archive is of one ledger", to.display());

@@ -85,14 +85,14 @@ pub(super) async fn settle(
     raw_sql(AssertSqlSafe(settle)).execute(connection).await.map(drop)
 }
 
-/// What is begun on a database, in whole; an error if that takes far longer than the server itself would let any of it take. The connection
-/// has to be dropped then.
+/// What is begun on a database, in whole; an error if that takes far longer than the server itself would let any of it take: a start tries
+/// twice (see [`Tries`]), for two leases each, and works in between. The connection has to be dropped then.
 pub(super) async fn within<T>(
     config: &PostgresConfig,
     what: &'static str,
     begun: impl Future<Output = Result<T, OpenError>>,
 ) -> Result<T, OpenError> {
-    let limit = config.wait.max(LOCK).max(config.lease).saturating_mul(4);
+    let limit = config.wait.max(LOCK).max(config.lease).saturating_mul(6);
     match timeout(limit, begun).await {
         Ok(answer) => answer,
         Err(_elapsed) => {
