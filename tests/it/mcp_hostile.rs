@@ -53,6 +53,9 @@ async fn what_could_be_read_in_two_ways_is_refused_and_nothing_is_executed() {
         ("a byte order mark", format!("\u{feff}{good}"), 400, -32600),
         ("something after it", format!("{good}{good}"), 400, -32600),
         ("half of it", good.split_at(good.len().div_euclid(2)).0.to_owned(), 400, -32700),
+        ("an id that is none", good.replacen("\"id\":1", "\"id\":1.5", 1), 400, -32600),
+        ("an id of null", good.replacen("\"id\":1", "\"id\":null", 1), 400, -32600),
+        ("another version", good.replacen("\"2.0\"", "\"1.0\"", 1), 400, -32600),
         ("depth", nested(200), 400, -32600),
         ("depth of half a megabyte", nested(500_000), 400, -32600),
         ("depth of two megabytes", nested(1_000_000), 413, -32600),
@@ -72,6 +75,25 @@ async fn what_could_be_read_in_two_ways_is_refused_and_nothing_is_executed() {
     let held = posted(&agent, "tools/call", "files__delete", good).await;
     assert_eq!(held.status, 200, "the same, sent well: {held:?}");
     world.held().await;
+}
+
+#[tokio::test]
+async fn an_id_that_is_a_number_and_one_that_is_its_text_are_of_two_calls() {
+    let world = World::holding(100).await;
+    let agent = world.setup.agent(&world.placet).await;
+    let session = open(&agent).await.headers["mcp-session-id"].to_str().unwrap().to_owned();
+    for (id, path) in [(json!(7), "a.txt"), (json!("7"), "b.txt")] {
+        let params = json!({ "name": "files__delete", "arguments": { "path": path } });
+        let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        let request = agent
+            .request(http::Method::POST, "/mcp")
+            .header("accept", "application/json, text/event-stream")
+            .header("content-type", "application/json")
+            .header("mcp-session-id", &session);
+        let told = agent.send(request.body(body.to_string().into()).unwrap()).await;
+        assert!(told.text().contains("PENDING"), "{told:?}");
+    }
+    assert_eq!(world.waiting().await.len(), 2);
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ mod adapter;
 mod answer;
 mod call;
 pub mod connector;
+mod escapes;
 mod failure;
 mod features;
 mod handshake;

@@ -64,13 +64,17 @@ pub(crate) async fn check(
     let document = parse_strict(&bytes, &limits);
     let attempt = Attempt::of(&document);
     let fault = document.as_ref().err().cloned();
+    let unfit = document.as_ref().ok().and_then(unfit);
     let (code, said) = match document {
-        Ok(document) if document.is_object() => {
+        Ok(document) if document.is_object() && unfit.is_none() => {
             let mut request = Request::from_parts(parts, Body::from(bytes));
             request.extensions_mut().insert(Document(Arc::new(document)));
             return with_mismatch(next.run(request).await, bytes_max).await;
         }
-        Ok(_) => (ErrorCode::INVALID_REQUEST, "batches are not accepted: send one message".into()),
+        Ok(_) => {
+            let batch = "batches are not accepted: send one message";
+            (ErrorCode::INVALID_REQUEST, unfit.unwrap_or(batch).to_owned())
+        }
         Err(error) if matches!(error.fault(), JsonFault::Syntax | JsonFault::NotUtf8) => {
             (ErrorCode::PARSE_ERROR, error.to_string())
         }
@@ -84,6 +88,18 @@ pub(crate) async fn check(
         response.extensions_mut().insert(attempt);
     }
     response
+}
+
+/// Why an object is no message of JSON-RPC 2.0 (sections 4 and 5), if it is none.
+fn unfit(document: &Value) -> Option<&'static str> {
+    let message = document.as_object()?;
+    let is_id = |id: &Value| id.is_string() || id.is_i64() || id.is_u64();
+    if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Some("`jsonrpc` must be \"2.0\"");
+    }
+    let is_request = message.contains_key("method");
+    let has_unfit_id = message.get("id").is_some_and(|id| !is_id(id));
+    (is_request && has_unfit_id).then_some("`id` must be a string or an integer")
 }
 
 /// What is read of a call whose arguments are refused.

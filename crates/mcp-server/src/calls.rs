@@ -136,7 +136,8 @@ pub(crate) async fn begin(
     let origin = Origin {
         session: asking.session,
         client: asking.client.as_deref(),
-        request_id: id.to_string(),
+        // With its quotes, where it is a string: `1` and `"1"` are two requests (JSON-RPC 2.0, section 4).
+        request_id: serde_json::to_string(id).unwrap_or_else(|_never| id.to_string()),
         now: shared.clock.now(),
         fresh: shared.ids.fresh(),
     };

@@ -33,6 +33,7 @@ const DONE: &str = "The call WAS executed and succeeded: do not repeat it. Its r
 
 /// What comes before the note of a result that is withheld.
 const WITHHELD: &str = "The call WAS executed and succeeded: do not repeat it. Its result is too large or cannot be kept, so it is withheld.";
+const WITHHELD_READ: &str = "The call was executed and changed nothing, but its result is too large or cannot be kept, so it is withheld. Call again for less of it, such as a page or a part.";
 const WITHHELD_FAILURE: &str = "The call WAS executed and failed, as the tool reports. Its result is too large or cannot be kept, so it is withheld.";
 
 /// The most characters that are said of what is wrong with parameters, which may quote them.
@@ -138,6 +139,7 @@ fn executed(result: &ToolResultEnvelope, declares_output: bool) -> CallToolResul
     // Without these words a client would take the result for that of a call that failed, and call again.
     let first = match (is_withheld, has_failed) {
         (true, true) => Some(WITHHELD_FAILURE),
+        (true, false) if result.mutations.is_empty() => Some(WITHHELD_READ),
         (true, false) => Some(WITHHELD),
         (false, _) => (!fits).then_some(DONE),
     };
@@ -385,7 +387,7 @@ pub(crate) fn no_handle() -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use placet_types::envelope::result::ToolResultEnvelope;
+    use placet_types::envelope::result::{Mutation, ToolResultEnvelope};
     use serde_json::{Value, json};
 
     use super::{executed, what_to_do, with_own_key};
@@ -408,7 +410,10 @@ mod tests {
                 ("succeeded", "The call WAS executed and succeeded: do not repeat it."),
                 ("failed", "The call WAS executed and failed"),
             ] {
-                let said = executed(&result(status, &output), declares_output);
+                let mut written = result(status, &output);
+                let (action, target) = ("write".to_owned(), "ledger".to_owned());
+                written.mutations.push(Mutation { action, target });
+                let said = executed(&written, declares_output);
                 let said = serde_json::to_value(said).unwrap();
                 let text = said["content"][0]["text"].as_str().unwrap();
                 assert!(text.starts_with(first) && text.ends_with("withheld."), "{said:#}");
@@ -416,6 +421,9 @@ mod tests {
                 assert_eq!(said["isError"], true);
             }
         }
+        let read = serde_json::to_value(executed(&result("succeeded", &output), false)).unwrap();
+        let advice = read["content"][0]["text"].as_str().unwrap();
+        assert!(advice.contains("changed nothing") && advice.contains("Call again"), "{advice}");
         let whole = json!({ "content": [{ "type": "text", "text": "paid" }] });
         let said = serde_json::to_value(executed(&result("succeeded", &whole), false)).unwrap();
         assert_eq!(

@@ -18,7 +18,7 @@ use placet_types::contract::not_executed::HttpError;
 
 use super::SESSION_ID;
 use crate::failure::HttpFault;
-use crate::tasks;
+use crate::{escapes, tasks};
 
 /// How much is read of the body of a failed handshake.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -57,8 +57,8 @@ pub(super) async fn read_answer(
     let body = collect(response.into_body(), usize::MAX).await?;
     let unreadable = HttpFault::Unusable(NO_JSON_RPC);
     let text = std::str::from_utf8(&body).map_err(|_error| unreadable.clone())?;
-    let answer: ServerJsonRpcMessage =
-        serde_json::from_str(&tasks::carried(text)).map_err(|_error| unreadable)?;
+    let answer: ServerJsonRpcMessage = serde_json::from_str(&tasks::carried(&escapes::whole(text)))
+        .map_err(|_error| unreadable)?;
     if !answers(&answer, id) {
         return Err(HttpFault::Unusable("it belongs to another request"));
     }
@@ -153,7 +153,7 @@ pub(super) fn endless_events(
 }
 
 fn adapted(mut event: Sse) -> Sse {
-    event.data = event.data.map(|data| tasks::carried(&data).into_owned());
+    event.data = event.data.map(|data| tasks::carried(&escapes::whole(&data)).into_owned());
     event.retry = event.retry.map(|ms| ms.clamp(RETRY_MS_MIN, RETRY_MS_MAX));
     event
 }

@@ -8,6 +8,7 @@ use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcError, RequestId, Serv
 use tokio_util::codec::Decoder;
 
 use crate::{
+    escapes,
     failure::{StdioFault, UNREADABLE},
     tasks,
 };
@@ -20,7 +21,8 @@ const TOKEN_BYTES_MAX: usize = 32;
 /// Reads one line; `None`: it is to be ignored.
 pub(super) fn read(line: &[u8]) -> Option<ServerJsonRpcMessage> {
     let message = std::str::from_utf8(line).ok().and_then(|text| {
-        serde_json::from_str::<ServerJsonRpcMessage>(&tasks::carried(text.trim())).ok()
+        let text = escapes::whole(text.trim());
+        serde_json::from_str::<ServerJsonRpcMessage>(&tasks::carried(&text)).ok()
     });
     message.or_else(|| {
         let mut outline = Outline::default();
@@ -267,7 +269,7 @@ mod tests {
         let deep = "[".repeat(500) + &"]".repeat(500);
         for text in [
             format!(r#"{{"jsonrpc":"2.0","id":3,"result":{{"structuredContent":{deep}}}}}"#),
-            r#"{"jsonrpc":"2.0","result":{"id":4,"a":"\ud83d \" } ,\\"},"id": 3 }"#.to_owned(),
+            r#"{"jsonrpc":"2.0","result":{"id":4,"a":"\q \" } ,\\"},"id": 3 }"#.to_owned(),
             r#"{"jsonrpc":"1.0","id":3,"result":{}}"#.to_owned(),
             r#"{"jsonrpc":"2.0","id":3,"result":{"x":NaN,"id":4}}"#.to_owned(),
             r#"{"error":{"id":4},"jsonrpc":"2.0","id":3}"#.to_owned(),
@@ -276,6 +278,8 @@ mod tests {
         }
         let half = b"{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"a\":\"\xff\"}}";
         assert_eq!(failed(read(half).as_ref()), Some(3));
+        let cut = br#"{"jsonrpc":"2.0","id":3,"result":{"a":"\ud83d"}}"#;
+        assert!(failed(read(cut).as_ref()).is_none(), "half of a pair is replaced");
     }
 
     #[test]

@@ -113,8 +113,8 @@ def call(request):
         os._exit(3)
     elif name == "garbage":
         with LOCK:
-            sys.stdout.write("[INFO] half a character follows\n")
-            sys.stdout.write('{"jsonrpc": "2.0", "result": {"content": [{"type": "text", "text": "\\ud83d"}]}, "id": %d}\n' % request["id"])
+            sys.stdout.write("[INFO] an answer that cannot be read follows\n")
+            sys.stdout.write('{"jsonrpc": "2.0", "result": {"content": [{"type": "text", "text": "\\q"}]}, "id": %d}\n' % request["id"])
             sys.stdout.flush()
     elif name == "other_kind":
         result(request, "a string")

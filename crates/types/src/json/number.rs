@@ -29,7 +29,13 @@ pub(super) fn strict_number(literal: &str) -> Result<Number, String> {
         literal.parse().ok().filter(|double: &f64| double.is_finite()).ok_or_else(out_of_range)?;
     let shortest = shortest_form(double);
     if Decimal::read(&shortest).as_ref() != Some(&decimal) {
-        return Err(format!("send it as a string, or `{shortest}`"));
+        let is_whole = !literal.contains(['.', 'e', 'E']);
+        return Err(if is_whole {
+            // The nearest would be the number of something else.
+            "send it as a string".to_owned()
+        } else {
+            format!("send it as a string, or the nearest that can be, `{shortest}`")
+        });
     }
     integer.or_else(|| Number::from_f64(double)).ok_or_else(out_of_range)
 }

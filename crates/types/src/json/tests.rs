@@ -104,7 +104,7 @@ fn an_approval_cannot_be_reused_for_a_neighbouring_number() {
     assert_eq!(
         refused(r#"{"a":9007199254740993}"#),
         "`/a`: the number `9007199254740993` cannot be carried exactly: \
-         send it as a string, or `9007199254740992`"
+         send it as a string"
     );
     let built = json!({"a": 9_007_199_254_740_993_u64});
     assert!(check_value(&built, &JsonLimits::default()).is_err());
