@@ -27,6 +27,9 @@ pub struct ToolView {
     pub tool: String,
     /// The capability that the tool calls.
     pub capability_id: CapabilityId,
+    /// The tool's name for people, as its server gives it; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// What the tool does.
     pub description: String,
     /// The JSON Schema of the arguments.
@@ -64,6 +67,7 @@ impl ToolView {
         Self {
             tool: capability.id.tool_name(),
             capability_id: capability.id.clone(),
+            title: capability.title.clone(),
             description: capability.description.clone(),
             input_schema: capability.input_schema.clone(),
             output_schema: capability.output_schema.clone(),

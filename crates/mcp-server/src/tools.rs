@@ -66,6 +66,7 @@ pub(crate) fn full_name(name: &str, adapter: Option<&AdapterName>) -> String {
 fn tool_of(view: &ToolView) -> Tool {
     let mut tool =
         Tool::new(view.tool.clone(), view.description.clone(), input_of(&view.input_schema));
+    tool.title = view.title.clone();
     tool.output_schema =
         view.output_schema.as_ref().filter(|schema| is_object(schema)).map(object_of);
     tool.annotations = Some(annotations(view));
@@ -127,7 +128,7 @@ fn await_tool() -> Tool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{input_of, is_object};
+    use super::{input_of, is_object, tool_of};
 
     #[test]
     fn the_root_of_a_listed_schema_is_an_object() {
@@ -138,5 +139,16 @@ mod tests {
         assert_eq!(listed(wanted.clone()), wanted);
         assert!(is_object(&wanted));
         assert!(!is_object(&json!({ "type": "array" })) && !is_object(&json!({})));
+    }
+
+    #[test]
+    fn a_tool_has_the_title_and_the_description_of_its_contract() {
+        let view = json!({
+            "tool": "mail__send", "capability_id": "mail/send", "title": "Send mail", "description": "Sends a mail.",
+            "input_schema": { "type": "object" }, "mode_highest": "network", "writes": true, "takes_control": false,
+        });
+        let tool = tool_of(&serde_json::from_value(view).unwrap());
+        assert_eq!(tool.title.as_deref(), Some("Send mail"));
+        assert_eq!(tool.description.as_deref(), Some("Sends a mail."));
     }
 }

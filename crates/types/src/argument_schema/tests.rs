@@ -267,7 +267,8 @@ fn a_schema_that_is_wrong_is_refused_with_its_place() {
         `/maximum`: the number `9007199254740993` cannot be carried exactly: send it as a string
         the schema: must be boolean or object, got string
         the schema: refers to `#/$defs/none`, which is not in the schema
-    "#]].assert_eq(&messages);
+    "#]]
+    .assert_eq(&messages);
 }
 
 #[test]

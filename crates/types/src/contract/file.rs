@@ -307,7 +307,7 @@ pub struct CapabilityFile {
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The title that the server gives to the tool. Shown to operators.
+    /// The title that the server gives to the tool. Shown to operators and users of clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What the capability does, written for planners.
