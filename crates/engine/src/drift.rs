@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
-use placet_types::{error::ErrorCode, ids::CapabilityId};
+use placet_types::{error::ErrorCode, ids::CapabilityId, mode::ApprovalMode};
 
 use crate::{adapters::ports::Connection, context::Context, outcome::Outcomes};
 
@@ -42,22 +42,28 @@ pub(crate) async fn round(context: &Arc<Context>) {
         if context.node.is_stopping() {
             return;
         }
-        if is_drifted(context, &capability, context.settings.live_list_ms_max).await {
+        if is_drifted(context, &capability, Asked::InPassing).await {
             drifted(&context.outcomes, &capability);
         }
     }
 }
 
-/// Whether the live definition of a capability differs from its pin, as far as that can be determined now from a list that is at most this
-/// old.
-pub(crate) async fn is_drifted(
-    context: &Context,
-    capability: &CapabilityId,
-    fresh_ms: u64,
-) -> bool {
+/// What a comparison is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// People are about to be asked: a destructive tool is listed at this moment.
+    ForPeople,
+    /// A list that is not too old will do.
+    InPassing,
+}
+
+/// Whether the live definition of a capability differs from its pin, as far as that can be determined now.
+pub(crate) async fn is_drifted(context: &Context, capability: &CapabilityId, asked: Asked) -> bool {
     let active = context.current.active();
     let Some(port) = active.ports.of(capability.adapter()) else { return false };
     let Connection::Up(connection) = port.connection() else { return false };
     let Some(known) = port.contract.capabilities.get(capability.capability()) else { return false };
+    let at_once = asked == Asked::ForPeople && known.mode_highest == ApprovalMode::Destructive;
+    let fresh_ms = if at_once { 0 } else { context.settings.live_list_ms_max };
     port.is_drifted(connection.as_ref(), known, fresh_ms).await
 }

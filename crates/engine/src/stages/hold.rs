@@ -22,14 +22,13 @@ use placet_types::{
     envelope::proposal::{Evidence, ProposalVersion, SentBefore, ToolProposalEnvelope},
     error::{ErrorCode, Refusal},
     json::canonical_digest,
-    mode::ApprovalMode,
 };
 
 use crate::{
     adapters::errors,
     call::{Brokered, Call},
     context::Context,
-    drift,
+    drift::{self, Asked},
     result::Subject,
     stages::{
         credential, duplicate,
@@ -50,9 +49,7 @@ pub(crate) async fn park(
     budget: BudgetView,
 ) {
     // A drifted tool is refused until it is reviewed, whatever approvers say: do not ask them.
-    let strictest = call.stage.built.target.capability.mode_highest == ApprovalMode::Destructive;
-    let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
-    if drift::is_drifted(context, &call.stage.binding.capability, fresh_ms).await {
+    if drift::is_drifted(context, &call.stage.binding.capability, Asked::ForPeople).await {
         let refused = Refused::of(errors::tool_changed(), Some(&hold.decision));
         return refuse::brokered(context, call, refused).await;
     }
